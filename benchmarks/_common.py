@@ -65,9 +65,7 @@ def _gpu() -> dict[str, Any] | None:
         "compute_capability": f"{properties['major']}.{properties['minor']}",
         "cuda_driver": runtime.driverGetVersion(),
         "cuda_runtime": runtime.runtimeGetVersion(),
-        "driver": _first_line(
-            record.output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
-        ),
+        "driver": _first_line(record.output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")),
         "cupy": cupy.__version__,
     }
 
@@ -217,9 +215,7 @@ def losses(decibels: Any) -> dict[str, float]:
 
 def parser(description: str) -> argparse.ArgumentParser:
     """A parser that shows the module's docstring as it is."""
-    return argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def asked(description: str, **defaults: Any) -> argparse.Namespace:
@@ -245,9 +241,7 @@ def answer_of(*arguments: str, **environ: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def each(
-    function: Callable[..., Any], work: Sequence[tuple[Any, ...]], workers: int | None = None
-) -> list[Any]:
+def each(function: Callable[..., Any], work: Sequence[tuple[Any, ...]], workers: int | None = None) -> list[Any]:
     """``function(*arguments)`` for every item of `work`, in `workers` new processes, by default one for each core.
 
     Several processes have one BLAS thread each. One worker means this process.
@@ -293,9 +287,7 @@ class _Cells(string.Formatter):
         return format(value, format_spec)
 
 
-def table(
-    title: str, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], notes: str = ""
-) -> dict[str, Any]:
+def table(title: str, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], notes: str = "") -> dict[str, Any]:
     """A table in the form that results files hold: {"title", "columns", "rows", "notes"}.
 
     Parameters

@@ -41,10 +41,7 @@ CPU: list[tuple[str, int, str, str, float | str, dict[str, Any]]] = [
     ("pcg", 256, SHAKE, "unknown", 1e-3, {"prior": "smooth"}),
     ("banded", 64, TINY, "zero", 1e-3, {}),
     ("banded", 48, SMOOTH, "zero", 1e-3, {}),
-    *(
-        (name, 32, SMOOTH, "zero", 1e-3, {})
-        for name in ("cholesky", "gauss-jordan", "gauss-seidel", "lu", "qr")
-    ),
+    *((name, 32, SMOOTH, "zero", 1e-3, {}) for name in ("cholesky", "gauss-jordan", "gauss-seidel", "lu", "qr")),
     ("hybrid-lsqr", 128, SHAKE, "zero", 1e-2, {}),
     *((name, 256, SHAKE, "unknown", 1e-3, {}) for name in ("gradient", "tv", "tv2")),
     ("tv", 256, SHAKE, "reflect", 1e-3, {}),
@@ -250,9 +247,7 @@ def main() -> None:
     from tqdm import tqdm
 
     roots = {"before": options.against.resolve()} if options.against else {}
-    checkouts = {
-        name: Checkout(root, options.gpu) for name, root in (roots | {"after": _common.ROOT}).items()
-    }
+    checkouts = {name: Checkout(root, options.gpu) for name, root in (roots | {"after": _common.ROOT}).items()}
     wanted = [cell for cell in checkouts["after"].cells if cell.startswith(tuple(options.cells))]
     rows = [measured(cell, checkouts, options.turns) for cell in tqdm(wanted, disable=None)]
     for checkout in checkouts.values():

@@ -22,9 +22,7 @@ def tables(rows: list[dict[str, Any]], case: str) -> list[dict[str, Any]]:
     found = []
     for row in sorted((r for r in rows if r["psnr"] is not None), key=lambda r: -r["psnr"]):
         if row["method"] in SHOWN or row["method"].startswith("skimage"):
-            seconds = (
-                sum(row[k] or 0.0 for k in ("choose_s", "setup_s", "solve_s")) if row["solve_s"] else None
-            )
+            seconds = sum(row[k] or 0.0 for k in ("choose_s", "setup_s", "solve_s")) if row["solve_s"] else None
             name = "blurred" if row["method"] == "blurred" else f"`{row['method']}`"
             found.append({"name": name, "seconds": seconds} | row)
     title = (
@@ -43,8 +41,7 @@ def main() -> None:
         )  # camera, 256 x 256, as the command does it
         compared = time.perf_counter() - start
     rows = [
-        {name: value for name, value in row.to_dict().items() if name not in ("history", "curve")}
-        for row in found.rows
+        {name: value for name, value in row.to_dict().items() if name not in ("history", "curve")} for row in found.rows
     ]
     case = found.cases[0].name
     save(

@@ -75,9 +75,7 @@ def agreement(size: int) -> list[dict[str, Any]]:
     ]
 
 
-def compared(
-    what: str, ours: Callable[[], np.ndarray], peer: str, theirs: Callable[[], np.ndarray]
-) -> dict[str, Any]:
+def compared(what: str, ours: Callable[[], np.ndarray], peer: str, theirs: Callable[[], np.ndarray]) -> dict[str, Any]:
     """Time `ours` and `theirs` in turns, once they are known to agree."""
     mine, reference = ours(), theirs()
     difference = float(np.linalg.norm(mine - reference) / np.linalg.norm(reference))
@@ -149,9 +147,7 @@ def core_tables(r: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def core_summary(r: dict[str, Any]) -> str:
-    errors = [
-        row[f"lambda {lam:g}"] or 0 for row in r["agreement"] if row["dtype"] == "float64" for lam in LAMBDAS
-    ]
+    errors = [row[f"lambda {lam:g}"] or 0 for row in r["agreement"] if row["dtype"] == "float64" for lam in LAMBDAS]
     return (
         f"In float64 every method agrees with a dense solve to a relative difference of {max(errors):.0e} or better "
         f"({r['size']} × {r['size']} pixels, λ from 1e-2 to 1e-6), or says that it failed."
@@ -161,9 +157,7 @@ def core_summary(r: dict[str, Any]) -> str:
 def linalg_tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     columns = {"`deblur.linalg`": "{what}", "n": "{n}", "peer": "{peer}", "time ratio": "{ratio:.2f}"}
     columns["relative difference"] = "{difference:sci}"
-    return [
-        table("**Dense linear algebra on the CPU.** Time over that of the peer, in one run.", columns, rows)
-    ]
+    return [table("**Dense linear algebra on the CPU.** Time over that of the peer, in one run.", columns, rows)]
 
 
 def main() -> None:

@@ -33,9 +33,7 @@ SIDE = 256
 OURS = ("auto", "tv", "collaborative", "pnp")
 NOISES = (2**0.5, 8**0.5, None, 7.0, 2.0, 8.0)  # of 255; None: 40 dB below the blurred picture
 #: Twelve pieces of colour photographs: name, first row and column.
-COLOURED = tuple(
-    (name, *at) for name in ("astronaut", "coffee", "rocket") for at in ((0, 0), (0, 220), (150, 100))
-)
+COLOURED = tuple((name, *at) for name in ("astronaut", "coffee", "rocket") for at in ((0, 0), (0, 220), (150, 100)))
 COLOURED += (("cat", 0, 0), ("cat", 40, 190), ("immunohistochemistry", 100, 100))
 
 

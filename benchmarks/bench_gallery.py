@@ -233,9 +233,7 @@ def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
             found = row["answers"][who]
             parameter = found["parameter"]
             form = "d" if isinstance(parameter, int) else ".2g"
-            cells[str(number)] = f"{found['psnr']:.1f}" + (
-                "" if parameter is None else f" ({parameter:{form}})"
-            )
+            cells[str(number)] = f"{found['psnr']:.1f}" + ("" if parameter is None else f" ({parameter:{form}})")
         rows.append({"who": f"`{who}`"} | cells)
     columns = {"": "{who}"} | {str(n): f"{{{n}}}" for n in range(1, len(r["cases"]) + 1)}
     notes = (

@@ -134,9 +134,7 @@ def solved(cell: Cell, image: Any, i: int) -> Any:
     return deblur.solve(image, psf, cell.lam, method=cell.method, check=False, **stack, **cell.options)
 
 
-def milliseconds(
-    call: Callable[[int], Any], wait: Callable[[], None], repeats: int = REPEATS
-) -> dict[str, float]:
+def milliseconds(call: Callable[[int], Any], wait: Callable[[], None], repeats: int = REPEATS) -> dict[str, float]:
     """Median and spread of `call(0)`, `call(1)` ..., after one that is not counted."""
     call(repeats)
     found = []

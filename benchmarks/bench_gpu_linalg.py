@@ -186,8 +186,7 @@ def inverse_tables(r: dict[str, Any]) -> list[dict[str, Any]]:
 def inverse_summary(r: dict[str, Any]) -> str:
     ratios = {name: [1 / size["verdicts"][name]["ratio"] for size in r["sizes"]] for name in INVERSES}
     definite, pivoted = (
-        f"{min(ratios[name]):.1f} to {max(ratios[name]):.1f}"
-        for name in ("cholesky_inverse", "gauss_jordan_inverse")
+        f"{min(ratios[name]):.1f} to {max(ratios[name]):.1f}" for name in ("cholesky_inverse", "gauss_jordan_inverse")
     )
     return (
         f"On an H200, against the libraries in the same run, symmetric inverses are {definite} times faster, pivoted "
@@ -233,9 +232,7 @@ def multiplied(n: int, dtype: str) -> list[dict[str, Any]]:
             "timing": timing,
         }
         row |= {"tflops": 2e-12 * n**3 / seconds, "times_cublas": timings["cublas"]["median_s"] / seconds}
-        rows.append(
-            row | {"relative_error": float(cupy.linalg.norm(c[part] - exact) / cupy.linalg.norm(exact))}
-        )
+        rows.append(row | {"relative_error": float(cupy.linalg.norm(c[part] - exact) / cupy.linalg.norm(exact))})
     return rows
 
 
@@ -261,9 +258,7 @@ def product_tables(r: dict[str, Any]) -> list[dict[str, Any]]:
 
 def product_summary(r: dict[str, Any]) -> str:
     ratios = [p["times_cublas"] for p in shown_products(r, ("split",))]
-    return (
-        f"Float32 products on an H200 are {min(ratios):.1f} to {max(ratios):.1f} times as fast as cuBLAS's."
-    )
+    return f"Float32 products on an H200 are {min(ratios):.1f} to {max(ratios):.1f} times as fast as cuBLAS's."
 
 
 # ---------------------------------------------------------------- QR
@@ -341,9 +336,7 @@ def loss_of_orthogonality(q: Any) -> float:
 def factored(a: Any, peers: dict[str, Any], repeats: int) -> dict[str, Any]:
     """One cell: times of all, the best of the others, and our errors."""
     single = a[0] if len(a) == 1 else a
-    calls = {"ours": partial(qr, single, check_finite=False)} | {
-        name: make(single) for name, make in peers.items()
-    }
+    calls = {"ours": partial(qr, single, check_finite=False)} | {name: make(single) for name, make in peers.items()}
     times = time_on_gpu(calls, repeats=repeats)
     best = min(peers, key=lambda name: times[name]["median_s"])
     q, r = qr(a, check_finite=False)
@@ -386,9 +379,7 @@ def grid() -> list[dict[str, Any]]:
         seconds_each: dict[str, float] = {}
         for batch in batches:
             a = cupy.random.default_rng(batch).standard_normal((batch, m, n), dtype=cupy.float32)
-            peers = {
-                name: f for name, f in qr_peers().items() if seconds_each.get(name, 0.0) * batch <= LONGEST
-            }
+            peers = {name: f for name, f in qr_peers().items() if seconds_each.get(name, 0.0) * batch <= LONGEST}
             big = batch * m * n * n > 2e11 or max(seconds_each.values(), default=0) * batch > 0.1
             row = factored(a, peers, 3 if big else REPEATS)
             seconds_each |= {name: row["times"][name]["median_s"] / batch for name in peers}

@@ -136,9 +136,7 @@ def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
             cell = found.get((*kind, way))
             cells[f"cell {i}"] = None if cell is None else f"{cell['psnr']:.1f} / {cell['near']:.1f}"
         rows.append({"way": way} | cells)
-    columns = {"": "{way}"} | {
-        f"lamps {lamps}, {how}": f"{{cell {i}}}" for i, (lamps, how) in enumerate(kinds)
-    }
+    columns = {"": "{way}"} | {f"lamps {lamps}, {how}": f"{{cell {i}}}" for i, (lamps, how) in enumerate(kinds)}
     wide = [s for s in r["summary"] if s["way"] == "tv, light, hidden as far as the PSF"]
     narrow = [found[s["lamps"], s["stored"], "tv, light, hidden"] for s in wide]
     left = [100 * sum(s["left"] for s in some) / len(some) for some in (narrow, wide)]

@@ -93,9 +93,7 @@ def level_tables(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             lines.append(line | {"95": np.quantile(error, 0.95)})
     sharp = [r for r in results if "sharpened true" in r]
     refused = sum(r["sharpened"] is None for r in sharp)
-    right = sum(
-        r["sharpened"] is not None and abs(r["sharpened"] / r["sharpened true"] - 1) <= WITHIN for r in sharp
-    )
+    right = sum(r["sharpened"] is not None and abs(r["sharpened"] / r["sharpened true"] - 1) <= WITHIN for r in sharp)
     shares = [100 * count / len(sharp) for count in (right, refused, len(sharp) - right - refused)]
     aside = [r for r in hardly if r["set"] == "set aside"]
     grows = 100 * abs(np.array([r["signal-dependent error"] for r in aside]))

@@ -76,9 +76,7 @@ def store(picture: Picture, folder: Path) -> tuple[Path, np.ndarray]:
     if len(picture.shape) == 2:
         sharp = sharp.mean(axis=-1, keepdims=True)
     blur, rng = deblur.Blur(h / h.sum(), picture.shape[:2], "unknown"), np.random.default_rng(0)
-    g = np.stack([blur.forward(sharp[..., i]) for i in range(sharp.shape[-1])], axis=-1).reshape(
-        picture.shape
-    )
+    g = np.stack([blur.forward(sharp[..., i]) for i in range(sharp.shape[-1])], axis=-1).reshape(picture.shape)
     noisy = (g + NOISE * rng.standard_normal(g.shape, np.float32) for _ in range(picture.frames))
     path = folder / f"blurred{picture.ending}"
     if picture.frames > 1:

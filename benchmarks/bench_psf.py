@@ -130,9 +130,7 @@ def edges(rng: np.random.Generator) -> tuple[Any, np.ndarray, str]:
     truth = deblur.psf.gaussian(31, (float(sigma[0]), float(sigma[1])))
     noise = float(rng.choice([0.002, 0.005, 0.01]))
     one, other = (drawn_edge(float(rng.uniform(3, 12)), 130, at) for at in (0.2, 0.1))
-    seen = deblur.degrade(
-        np.concatenate([one, other.T], axis=1), truth, noise=noise, boundary="reflect", seed=rng
-    )
+    seen = deblur.degrade(np.concatenate([one, other.T], axis=1), truth, noise=noise, boundary="reflect", seed=rng)
     return deblur.psf.from_edge(seen, [(20, 110, 20, 110), (20, 110, 150, 240)]), truth, f"noise {noise}"
 
 

@@ -96,9 +96,7 @@ def apply(model: QRModel, which: str, added: tuple[Any, Any], k: int, p: int, **
 class Case:
     """One update of one random problem, by every way there is."""
 
-    def __init__(
-        self, update: tuple[str, int, int, int, int, bool], *, xp: Any = np, dtype: Any = np.float64
-    ) -> None:
+    def __init__(self, update: tuple[str, int, int, int, int, bool], *, xp: Any = np, dtype: Any = np.float64) -> None:
         which, m, n, p, k, keep_q = update
         rng = xp.random.default_rng(m * 7919 + n * 31 + p)
 
@@ -190,9 +188,7 @@ def measure(figure: int, case: Case, repeats: int) -> dict[str, Any]:
         peers = {"scipy.linalg.qr_insert/qr_delete": case.scipys()}
     calls = {"update": lambda: case.change("update"), **rivals, **peers}
     solutions = {name: call().astype(np.float64) for name, call in calls.items()}
-    reference = next(
-        solutions[name] for name in ("scipy.linalg.qr", "torch.linalg.lstsq") if name in solutions
-    )
+    reference = next(solutions[name] for name in ("scipy.linalg.qr", "torch.linalg.lstsq") if name in solutions)
     for name, x in solutions.items():
         difference = float(xp.linalg.norm(x - reference) / xp.linalg.norm(reference))
         if not difference <= (1e-8 if xp is np else 1e5 * float(np.finfo(case.a.dtype).eps)):

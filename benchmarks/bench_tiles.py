@@ -304,9 +304,7 @@ def main() -> None:
     )
 
     def by(key: str, values: Any) -> dict[str, Any]:
-        groups = {
-            f"{v:g}" if isinstance(v, float) else str(v): [r for r in rows if r[key] == v] for v in values
-        }
+        groups = {f"{v:g}" if isinstance(v, float) else str(v): [r for r in rows if r[key] == v] for v in values}
         return {name: summed(some) for name, some in groups.items() if some}
 
     halves = {"all": rows, "aside": [r for r in rows if r["aside"]]}

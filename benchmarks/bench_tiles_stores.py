@@ -206,9 +206,7 @@ def tables(r: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, Any]]:
         "deblur": "`deblur.tiles.stream`",
         "wiener": "scikit-image `wiener`",
     }
-    names["richardson_lucy"] = (
-        f"scikit-image `richardson_lucy`, {settings['richardson_lucy_iterations']} iterations"
-    )
+    names["richardson_lucy"] = f"scikit-image `richardson_lucy`, {settings['richardson_lucy_iterations']} iterations"
     rows = [
         {"name": names[who], "seconds": s["median_s"], "peak": r["peak_bytes_of_a_worker"][who] / 1e6}
         for who, s in r["seconds"].items()

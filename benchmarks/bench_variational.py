@@ -71,9 +71,7 @@ def restorers(blur: Blur, g: np.ndarray) -> dict[str, Callable[[Any], np.ndarray
     }
 
 
-def cgls(
-    blur: Blur, g: np.ndarray, steps: int, listener: Callable[[np.ndarray], None] | None = None
-) -> np.ndarray:
+def cgls(blur: Blur, g: np.ndarray, steps: int, listener: Callable[[np.ndarray], None] | None = None) -> np.ndarray:
     """PyLops's CGLS with the case's own boundary; `listener` gets the image after each step."""
     import pylops
 
@@ -181,8 +179,7 @@ def peer_table() -> dict[str, dict[str, float]]:
     """case: {peer: dB}, from the recorded file."""
     record = load(PEERS)["results"]
     found = {
-        name: {peer: figures["psnr"] for peer, figures in row.items()}
-        for name, row in record.get("cases", {}).items()
+        name: {peer: figures["psnr"] for peer, figures in row.items()} for name, row in record.get("cases", {}).items()
     }
     for row in record.get("scico", {}).get("cases", []):
         found.setdefault(row["case"], {})["scico admm-tv"] = row["psnr"]
@@ -239,18 +236,14 @@ def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
         found = {"input": [row["input"] for row in chosen]}
         found |= {name: [row["peers"].get(name, math.nan) for row in chosen] for name in names}
         found |= {label: [row[label]["psnr"] for row in chosen] for label in labels}
-        return {
-            label: float(np.mean(values)) for label, values in found.items() if not np.isnan(values).any()
-        }
+        return {label: float(np.mean(values)) for label, values in found.items() if not np.isnan(values).any()}
 
     def aside(row: dict[str, Any]) -> bool:
         return row["case"].partition(",")[0] in SET_ASIDE
 
     groups = {"all": rows, "tuned on": [row for row in rows if not aside(row)]}
     groups |= {"set aside": [row for row in rows if aside(row)]}
-    groups |= {
-        noise: [r for r in rows if r["noise"] == noise] for noise in dict.fromkeys(r["noise"] for r in rows)
-    }
+    groups |= {noise: [r for r in rows if r["noise"] == noise] for noise in dict.fromkeys(r["noise"] for r in rows)}
     groups |= {"all but salt & pepper": [row for row in rows if not row["noise"].startswith("salt")]}
     out: dict[str, Any] = {"mean_psnr_db": {group: means(some) for group, some in groups.items() if some}}
     for label in (f"{method}, automatic" for method in AUTOMATIC):

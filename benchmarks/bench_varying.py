@@ -129,9 +129,7 @@ def quality() -> list[dict[str, Any]]:
         op = operator(regions, eigen, SIZE)
         f, n = restored(op, g)
         error = float((op.forward(scene) - clean).std() / clean.std())
-        rows.append(
-            {"operator": name, "terms": op.terms, "error": error, "iterations": n, "psnr": psnr(scene, f)}
-        )
+        rows.append({"operator": name, "terms": op.terms, "error": error, "iterations": n, "psnr": psnr(scene, f)})
     f, n = restored(exact, g)
     rows.append({"operator": "exact", "terms": None, "error": 0.0, "iterations": n, "psnr": psnr(scene, f)})
     return rows
@@ -268,8 +266,7 @@ def quality_tables(r: dict[str, Any]) -> list[dict[str, Any]]:
     counts |= {"with the mean PSF alone": "{one}", "ratio": "{ratio:.1f}"}
     fields = r["telescope"]
     gains = ", ".join(
-        f"{sum(f['gain'][name] for f in fields) / len(fields):+.2f} dB with {name}"
-        for name in fields[0]["gain"]
+        f"{sum(f['gain'][name] for f in fields) / len(fields):+.2f} dB with {name}" for name in fields[0]["gain"]
     )
     kept = sorted(100 * f["kept"] for f in fields)
     notes = (

@@ -52,10 +52,7 @@ def main() -> None:
     lines = []
     for size in sizes:
         rows = [r for r in errors if r["size"] == size]
-        near = [
-            size > 0 and r["found"] > 0 and abs(math.log(r["found"] / r["true"])) <= math.log(1.5)
-            for r in rows
-        ]
+        near = [size > 0 and r["found"] > 0 and abs(math.log(r["found"] / r["true"])) <= math.log(1.5) for r in rows]
         middle = float(np.median([r["found"] for r in rows]))
         lines.append(
             {

@@ -59,9 +59,7 @@ def window(image: np.ndarray, size: Any, rng: np.random.Generator) -> np.ndarray
     return image[top : top + sides[0], left : left + sides[1]]
 
 
-def going_on(
-    scene: np.ndarray, h: np.ndarray, noise: float, seed: int
-) -> tuple[Blur, np.ndarray, np.ndarray]:
+def going_on(scene: np.ndarray, h: np.ndarray, noise: float, seed: int) -> tuple[Blur, np.ndarray, np.ndarray]:
     """(blur, blurred and noisy picture of a scene that goes on beyond the frame, the truth inside that)."""
     g = degrade(scene, h, noise=noise, boundary="unknown", seed=seed)
     blur = Blur(h, g.shape, "unknown")

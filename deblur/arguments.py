@@ -86,9 +86,7 @@ class _Once(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         before = getattr(namespace, self.dest)
         if before is not self.default:
-            first, second = (
-                v[0] if isinstance(v, tuple) and isinstance(v[0], str) else v for v in (before, values)
-            )
+            first, second = (v[0] if isinstance(v, tuple) and isinstance(v[0], str) else v for v in (before, values))
             parser.error(f"{option_string} was given twice, as {first} and as {second}: leave one out")
         setattr(namespace, self.dest, values)
 

@@ -103,9 +103,7 @@ def blind(
     """
     frames = Frames(img, channel_axis, stack_axis, options.get("mask"), options.get("gamma"))
     if len(frames.data) > 1:
-        raise ValueError(
-            f"each of the {len(frames.data)} frames was shaken by itself: restore them one by one"
-        )
+        raise ValueError(f"each of the {len(frames.data)} frames was shaken by itself: restore them one by one")
     estimate = psf.from_blurred(asnumpy(frames.data[0].mean(axis=0)), size, grid=grid, progress=progress)
     options.setdefault("method", "tv")  # the PSF was found from edges, too
     options["psfs"] = estimate.map

@@ -229,9 +229,7 @@ def _images_in(folder: Path) -> list[Path]:
     return found
 
 
-def _restored(
-    args: argparse.Namespace, kernel: Any, options: Any, kept: dict[Any, Deblurrer] | None, show: Any
-) -> str:
+def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[Any, Deblurrer] | None, show: Any) -> str:
     """Restore an image and write it; returns the report, which is short where there are several (`kept`)."""
     if np.ndim(kernel) == 3:
         return volumes.restored(args, options | {"callback": terminal.iterations(show)})

@@ -69,9 +69,7 @@ def _files(stem: str) -> dict[str, str]:
         own = (folder / f"{stem}.cu").read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ValueError(f"there is no kernel file {stem!r}; there are {', '.join(stems())}") from None
-    headers = {
-        name: (folder / name).read_text(encoding="utf-8") for name in ("common.cuh", *_INCLUDE.findall(own))
-    }
+    headers = {name: (folder / name).read_text(encoding="utf-8") for name in ("common.cuh", *_INCLUDE.findall(own))}
     return headers | {f"{stem}.cu": _INCLUDE.sub("", own)}
 
 
@@ -164,9 +162,7 @@ def signatures(stem: str) -> dict[str, tuple[Parameter, ...]]:
     whole = _COMMENT.sub(" ", "\n".join(_files(stem).values()))
     structures = dict(_STRUCT.findall(whole))
     return {
-        name: tuple(
-            p for text in parameters.split(",") if text.strip() for p in _read(stem, name, text, structures)
-        )
+        name: tuple(p for text in parameters.split(",") if text.strip() for p in _read(stem, name, text, structures))
         for name, parameters in _KERNEL.findall(whole)
     }
 

@@ -47,9 +47,7 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
         "only images of two axes are": request.problem.axes != 2,
         "a Deblurrer restores many": not one_image,
         "it lies on a GPU": frames.device.gpu is not None,
-        "pixels are hidden": request.mask is not None
-        or request.weights is not None
-        or frames.masked is not None,
+        "pixels are hidden": request.mask is not None or request.weights is not None or frames.masked is not None,
         "its noise is not Gaussian": fidelity.name != "gaussian",
         "the solve failed": result.status in (Status.NOT_CONVERGED, Status.INACCURATE),
     }

@@ -268,9 +268,7 @@ def to_device(a: np.ndarray) -> Array:
 
     out = cupy.empty(a.shape, a.dtype)
     stream = cupy.cuda.get_current_stream().ptr
-    cupy.cuda.runtime.memcpyAsync(
-        out.data.ptr, a.ctypes.data, a.nbytes, cupy.cuda.runtime.memcpyHostToDevice, stream
-    )
+    cupy.cuda.runtime.memcpyAsync(out.data.ptr, a.ctypes.data, a.nbytes, cupy.cuda.runtime.memcpyHostToDevice, stream)
     return out
 
 

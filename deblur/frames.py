@@ -281,9 +281,7 @@ class Frames:
         if together >= k * c:
             return [ALL]
         step, some = max(1, together // c), min(together, c)
-        return [
-            (slice(i, i + step), slice(j, j + some)) for i in range(0, k, step) for j in range(0, c, some)
-        ]
+        return [(slice(i, i + step), slice(j, j + some)) for i in range(0, k, step) for j in range(0, c, some)]
 
     def _numbers(self, raw: Array) -> Array:
         with np.errstate(over="ignore"):  # an overflow becomes infinite, which is refused

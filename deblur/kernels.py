@@ -193,17 +193,13 @@ class Kernel:
 
         types = TYPES | {"real": dtype.char}
         # Every argument begins at a multiple of 8 bytes, so that the members of a structure lie as in C.
-        formats = [
-            ("" if p.continues else "0q") + ("P" if p.pointer else types[p.ctype]) for p in self.parameters
-        ]
+        formats = [("" if p.continues else "0q") + ("P" if p.pointer else types[p.ctype]) for p in self.parameters]
         self._format = struct.Struct("@" + "".join(formats))
         self._values = ctypes.create_string_buffer(self._format.size + 8)  # with the end of a last structure
         ends = [struct.calcsize("@" + "".join(formats[: i + 1])) for i in range(len(formats))]
         start = ctypes.addressof(self._values)
         addresses = [
-            start + end - struct.calcsize(f)
-            for p, end, f in zip(self.parameters, ends, formats)
-            if not p.continues
+            start + end - struct.calcsize(f) for p, end, f in zip(self.parameters, ends, formats) if not p.continues
         ]
         self._address_array = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
         self._addresses = ctypes.addressof(self._address_array)
@@ -264,9 +260,7 @@ class Kernel:
                     self._refuse(i, args)
             elif a.size and a.ndim >= 2:
                 item, strides, shape = a.itemsize, a.strides, a.shape
-                if (shape[-1] > 1 and strides[-1] != item) or (
-                    shape[-2] > 1 and strides[-2] != args[ld] * item
-                ):
+                if (shape[-1] > 1 and strides[-1] != item) or (shape[-2] > 1 and strides[-2] != args[ld] * item):
                     self._refuse(i, args)
             values[i] = data.ptr
         gx, gy, gz = grid if isinstance(grid, tuple) and len(grid) == 3 else _three(grid)
@@ -298,26 +292,18 @@ class Kernel:
 
     def _allow(self, shared_mem: int) -> None:
         driver = self._cupy.cuda.driver
-        driver.funcSetAttribute(
-            self._function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_mem
-        )
+        driver.funcSetAttribute(self._function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_mem)
         self._shared_mem = shared_mem
 
     def _refuse(self, i: int, args: tuple[Any, ...]) -> None:
         """Raise the error that says what parameter `i` needs, and what was passed."""
         dtype, ld = next((dtype, ld) for at, dtype, ld in self._pointers if at == i)
-        layout = (
-            "C-contiguous"
-            if ld < 0
-            else f"with adjacent elements in a row and rows {args[ld]} elements apart"
-        )
+        layout = "C-contiguous" if ld < 0 else f"with adjacent elements in a row and rows {args[ld]} elements apart"
         a, passed = args[i], type(args[i]).__name__
         fits = isinstance(a, self._cupy.ndarray) and a.dtype == dtype
         if isinstance(a, self._cupy.ndarray):
             strides = tuple(s // a.itemsize for s in a.strides)
-            passed = (
-                f"of {a.dtype} on device {a.data.device_id}, shape {a.shape}, strides {strides} in elements"
-            )
+            passed = f"of {a.dtype} on device {a.data.device_id}, shape {a.shape}, strides {strides} in elements"
         raise (ValueError if fits else TypeError)(
             f"{self.label}: argument {self.parameters[i].name!r} must be a CuPy array of {dtype} on device "
             f"{self.device}, {layout}; it is {passed}"

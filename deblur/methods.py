@@ -164,9 +164,7 @@ METHODS: dict[str, Method] = {
         _linear("dct", "one division after a cosine transform; reflect boundary", "cosine", orthogonal=True),
         _linear("dst", "sine transform; zero boundary with a 3 x 3 PSF, or antireflect", "sine", flat=True),
         _linear("kronecker", "two small decompositions; separable PSF, any boundary", orthogonal=True),
-        _linear(
-            "pcg", "preconditioned Krylov iteration with FFT products; any PSF and boundary", iterative=True
-        ),
+        _linear("pcg", "preconditioned Krylov iteration with FFT products; any PSF and boundary", iterative=True),
         _linear(
             "hybrid-lsqr",
             "Golub-Kahan bidiagonalisation; any PSF and boundary",
@@ -176,9 +174,7 @@ METHODS: dict[str, Method] = {
         _linear("banded", "banded Cholesky; small images, or λ too small to iterate", flat=True),
         _linear("cholesky", "dense Cholesky of HHᵀ + λI", "dense", "cholesky"),
         _linear("gauss-jordan", "dense Gauss-Jordan elimination of HHᵀ + λI", "dense", "gauss-jordan"),
-        _linear(
-            "gauss-seidel", "accelerated sweeps over dense HHᵀ + λI", "dense", "gauss-seidel", iterative=True
-        ),
+        _linear("gauss-seidel", "accelerated sweeps over dense HHᵀ + λI", "dense", "gauss-seidel", iterative=True),
         _linear("lu", "SciPy's general dense solver, the yardstick", "dense", "lu"),
         _linear("qr", "Householder least squares on [H; √λ I]"),
         _iteration("identity", "λ/2 ‖f‖², with weights, bounds or a noise model", "quadratic", varying=True),
@@ -190,12 +186,8 @@ METHODS: dict[str, Method] = {
             automatic=True,
         ),
         _iteration("laplacian", "λ/2 ‖∇²f‖², smoother still", "quadratic", regularizer="laplacian"),
-        _iteration(
-            "tv", "λ Σ|∇f|, total variation: keeps edges; colours share theirs", "admm", regularizer="tv"
-        ),
-        _iteration(
-            "tv-aniso", "λ Σ|∂₁f| + |∂₂f|, total variation along the axes", "admm", regularizer="tv-aniso"
-        ),
+        _iteration("tv", "λ Σ|∇f|, total variation: keeps edges; colours share theirs", "admm", regularizer="tv"),
+        _iteration("tv-aniso", "λ Σ|∂₁f| + |∂₂f|, total variation along the axes", "admm", regularizer="tv-aniso"),
         _iteration("tv2", "λ Σ(|∇f| + |∇²f|), edges without staircases", "admm", regularizer="tv2"),
         _iteration(
             "collaborative",

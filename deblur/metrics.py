@@ -20,9 +20,7 @@ def _pair(truth: Array, image: Array) -> tuple[Array, Array]:
     xp = get_xp(truth, image)
     a, b = (xp.asarray(as_float(x)) for x in (truth, image))
     if a.shape != b.shape:
-        raise ValueError(
-            f"the images have different shapes, {a.shape} and {b.shape}; crop them to the same frame"
-        )
+        raise ValueError(f"the images have different shapes, {a.shape} and {b.shape}; crop them to the same frame")
     if a.size == 0:
         raise ValueError(f"the images hold no pixels (shape {a.shape})")
     check_finite(a, "truth")

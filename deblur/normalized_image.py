@@ -144,9 +144,7 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     return request.under(found.boundary, found.reason)
 
 
-def _with_weights(
-    request: Request, problem: Problem, g: Array, scale: Scale, weights: Array | None
-) -> Problem:
+def _with_weights(request: Request, problem: Problem, g: Array, scale: Scale, weights: Array | None) -> Problem:
     """The normalised problem with what depends on its frames `g`."""
     if problem.fidelity.name == "poisson":
         _check_counts(g, weights, raised=request.method == "richardson-lucy" and request.lam == 0)

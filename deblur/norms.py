@@ -39,11 +39,6 @@ def judged_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array) -
     return np.sqrt(sums.get()).tolist()
 
 
-def probed(g: Array, seen: Array, moved: Array, shown: Array) -> tuple[float, float]:
-    """‖g − seen‖² and the inner product of moved − seen with `shown`, for images (..., M, N)."""
-    return float(squares(g - seen)), float(total((moved - seen) * shown))
-
-
 def total(x: Array) -> Array:
     """The sum of all numbers of a float array, as a float64 without dimensions, which a GPU need not be waited for."""
     return _sums_on_gpu([x], 1, squares=False)[0] if is_cupy(x) else x.sum(dtype=np.float64)
@@ -56,9 +51,7 @@ def squares(x: Array) -> Array:
 
 def totals(x: Array) -> Array:
     """The sum of each entry of a stack of float arrays, float64, where they lie."""
-    return (
-        _sums_on_gpu([x], len(x), squares=False) if is_cupy(x) else x.reshape(len(x), -1).sum(1, np.float64)
-    )
+    return _sums_on_gpu([x], len(x), squares=False) if is_cupy(x) else x.reshape(len(x), -1).sum(1, np.float64)
 
 
 def _sum_of_squares(x: np.ndarray) -> float:

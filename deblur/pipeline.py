@@ -212,9 +212,7 @@ class Deblurrer:
                     return self._plan.lambda_choice
         raise last
 
-    def __call__(
-        self, img: Array, *, channel_axis: int | None = None, stack_axis: int | None = None
-    ) -> Array:
+    def __call__(self, img: Array, *, channel_axis: int | None = None, stack_axis: int | None = None) -> Array:
         """The restored image alone: ``solve(img, ...).image``."""
         return self.solve(img, channel_axis=channel_axis, stack_axis=stack_axis).image
 
@@ -226,9 +224,7 @@ class Deblurrer:
 
     # -- the pass ------------------------------------------------------------------------------
 
-    def _solve(
-        self, frames: Frames, check: bool, into: Levels | None = None, one_image: bool = False
-    ) -> Result:
+    def _solve(self, frames: Frames, check: bool, into: Levels | None = None, one_image: bool = False) -> Result:
         """Restore frames; `into` takes the image part by part, and the Result then has neither it nor the residual."""
         request, begun = self._request, time.perf_counter()
         failed: Result | None = None

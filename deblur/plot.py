@@ -317,9 +317,7 @@ def volumes(
     """
     steps = np.asarray(spacing, float)
     if steps.shape != (3,) or not (steps > 0).all():
-        raise ValueError(
-            f"spacing must be three positive sizes of a voxel, along z, y and x, not {spacing!r}"
-        )
+        raise ValueError(f"spacing must be three positive sizes of a voxel, along z, y and x, not {spacing!r}")
     figure = _figure((9.0, 4.5 * len(named)))
     rows = figure.subfigures(len(named), 2, squeeze=False)
     for (name, each), parts in zip(named.items(), rows, strict=True):

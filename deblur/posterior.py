@@ -256,9 +256,7 @@ def _stated(of: Result | Problem) -> tuple[Problem, str]:
         if not bool((weights > 0).any()):
             raise ValueError("weights must not be zero everywhere: no pixel would be left")
         weights = problem.xp.asarray(frames[0]).astype(problem.dtype)
-    if isinstance(problem.lam, (bool, np.bool_, str)) or not (
-        np.ndim(problem.lam) == 0 and 0 < problem.lam < math.inf
-    ):
+    if isinstance(problem.lam, (bool, np.bool_, str)) or not (np.ndim(problem.lam) == 0 and 0 < problem.lam < math.inf):
         why = "without a prior the deviation has no bound"
         raise ValueError(f"λ must be above zero, not {problem.lam!r}: {why}")
     if problem.formula == "hht" and not (problem.operator.shift_invariant and problem.blur.normal):

@@ -27,9 +27,7 @@ def add_parser(commands: Any) -> None:
         "Measure a PSF from stars, edges, a pair of images or the blurred image; fit a formula to one, convert or "
         "check one"
     )
-    sources = commands.add_parser(
-        "psf", help=about, description=f"{about}. Each measurement estimates its own error."
-    )
+    sources = commands.add_parser("psf", help=about, description=f"{about}. Each measurement estimates its own error.")
     sources = sources.add_subparsers(dest="source", required=True, metavar="SOURCE")
     for measure in (points, edge, pair, blurred, refine, fit, convert):
         parser = add_command(sources, measure)

@@ -194,9 +194,7 @@ def check_request(
         0.0 if isinstance(lam, str) else lam,
         regularizer,
         # The image fills in the rest: see `deblur.pipeline`.
-        DataFidelity(
-            o["data"] or (row.fidelity if row else "gaussian"), float(o["background"]), o["delta"] or 0.0
-        ),
+        DataFidelity(o["data"] or (row.fidelity if row else "gaussian"), float(o["background"]), o["delta"] or 0.0),
         bounds,
         denoiser,
         o["formula"],

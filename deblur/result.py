@@ -59,9 +59,7 @@ class Status(enum.Enum):
         return self in (Status.SOLVED, Status.CONVERGED, Status.STOPPED)
 
     @classmethod
-    def of(
-        cls, method: str, problem: Problem, solution: Solution, found: Diagnostics, guessed: bool = False
-    ) -> Status:
+    def of(cls, method: str, problem: Problem, solution: Solution, found: Diagnostics, guessed: bool = False) -> Status:
         """The status of a solution as it was measured; `guessed`: its λ is uncertain."""
         residual = found.residual
         if not np.isfinite(residual):
@@ -179,16 +177,6 @@ class Result:
         """ "tikhonov" or "hht"."""
         return self.problem.formula
 
-    @property
-    def primal_residual(self) -> float | None:
-        """The iteration's last relative primal residual."""
-        return None if self.history is None else float(self.history.primal[-1])
-
-    @property
-    def dual_residual(self) -> float | None:
-        """The iteration's last relative dual residual."""
-        return None if self.history is None else float(self.history.dual[-1])
-
     def or_raise(self) -> Result:
         """The result itself, or ConvergenceError with it if it does not solve the problem."""
         if self.status.ok:
@@ -295,9 +283,7 @@ class Output:
         self.diagnostics.append(replace(diagnostics, difference=None))
 
 
-def assemble(
-    output: Output, problem: Problem, plan: Plan, image: NormalizedImage, request: Request
-) -> Result:
+def assemble(output: Output, problem: Problem, plan: Plan, image: NormalizedImage, request: Request) -> Result:
     """The result of a plan; `problem` is in the units of the image."""
     assert plan.choice is not None
     frames, scale = output.frames, plan.scale

@@ -107,9 +107,7 @@ class QRDeblurrer:
     ) -> None:
         self.lam = float(lam)
         if isinstance(lam, (bool, np.bool_)) or not (np.isfinite(self.lam) and self.lam > 0):
-            raise ValueError(
-                f"λ must be finite and positive, not {lam!r}, to determine what hidden pixels leave open"
-            )
+            raise ValueError(f"λ must be finite and positive, not {lam!r}, to determine what hidden pixels leave open")
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
             raise TypeError(f"dtype must be float32 or float64, not {self.dtype}")

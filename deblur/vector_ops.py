@@ -44,9 +44,7 @@ class Systems:
         ⟨r, M r⟩, an estimate of the squared error in the energy norm, in the shape that `dot` gives.
     """
 
-    def __init__(
-        self, dot: Callable[[Array, Array], Any], measure: Callable[[Any], float] | None = None
-    ) -> None:
+    def __init__(self, dot: Callable[[Array, Array], Any], measure: Callable[[Any], float] | None = None) -> None:
         self._dot, self._measure = dot, measure
 
     def begin(self, b: Array, x: Array, r: Array) -> None:
@@ -286,8 +284,6 @@ def _apart(a: Array) -> tuple[Array, int]:
     return a, a.strides[0] // a.itemsize
 
 
-def frame_vectors(
-    like: Array, k: int, n: int, most: int, capture: Callable[[], bool] = bool
-) -> Frames | FramesGPU:
+def frame_vectors(like: Array, k: int, n: int, most: int, capture: Callable[[], bool] = bool) -> Frames | FramesGPU:
     """The operations for arrays like `like`; see `FramesGPU`."""
     return FramesGPU(k, n, most, like.dtype, capture()) if is_cupy(like) else Frames()

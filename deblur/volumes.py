@@ -133,9 +133,7 @@ def restored(args: argparse.Namespace, options: Any) -> str:
     return "\n".join([*reports, f"axes        {in_words(metadata, frame, 3)}", *lines])
 
 
-def _store(
-    path: Path, metadata: image.Metadata, shape: tuple[int, ...], dtype: np.dtype, source: np.dtype
-) -> Any:
+def _store(path: Path, metadata: image.Metadata, shape: tuple[int, ...], dtype: np.dtype, source: np.dtype) -> Any:
     """The array of a new OME-Zarr 0.5."""
     group = import_zarr().create_group(path, attributes=ome_attributes(metadata, source))
     chunks = (*(1 for _ in shape[:-3]), *map(min, shape[-3:], (16, 256, 256)))

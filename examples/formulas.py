@@ -25,13 +25,9 @@ print(f"{SIZE} x {SIZE} pixels, λ = {LAM:g}, no noise, zero boundary; PSNR in d
 print(f"{'PSF':<24}{'blurred':>9}{'tikhonov':>10}{'hht':>9}")
 for name, psf in PSFS.items():
     blurred = deblur.degrade(sharp, psf)
-    restored = {
-        f: deblur.reconstruct(blurred, psf, LAM, formula=f, boundary="zero") for f in ("tikhonov", "hht")
-    }
+    restored = {f: deblur.reconstruct(blurred, psf, LAM, formula=f, boundary="zero") for f in ("tikhonov", "hht")}
     quality = {f: deblur.metrics.psnr(sharp, image) for f, image in restored.items()}
-    print(
-        f"{name:<24}{deblur.metrics.psnr(sharp, blurred):9.1f}{quality['tikhonov']:10.1f}{quality['hht']:9.1f}"
-    )
+    print(f"{name:<24}{deblur.metrics.psnr(sharp, blurred):9.1f}{quality['tikhonov']:10.1f}{quality['hht']:9.1f}")
     panels += [(f"{name}\nblurred", blurred)]
     panels += [(f"{f}, {quality[f]:.1f} dB", image) for f, image in restored.items()]
 

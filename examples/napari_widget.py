@@ -60,9 +60,7 @@ def restored(
     """
     shape, spatial = data.shape, psf.ndim + rgb
     if len(shape) < spatial:
-        raise ValueError(
-            f"the layer has shape {shape}, and the PSF {psf.shape}: the layer needs {spatial} axes"
-        )
+        raise ValueError(f"the layer has shape {shape}, and the PSF {psf.shape}: the layer needs {spatial} axes")
     state = {"text": "set-up"}
 
     def callback(iteration: int, residual: float) -> None:
@@ -181,8 +179,6 @@ if __name__ == "__main__":
         shown.open(sys.argv[1:])
     else:
         sharp = deblur.data.load("camera")
-        shown.add_image(
-            deblur.degrade(sharp, deblur.psf.gaussian(9, 1.5), noise=0.005, seed=0), name="camera"
-        )
+        shown.add_image(deblur.degrade(sharp, deblur.psf.gaussian(9, 1.5), noise=0.005, seed=0), name="camera")
     shown.window.add_dock_widget(widget(shown), name="deblur")
     napari.run()

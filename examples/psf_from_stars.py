@@ -41,9 +41,7 @@ for name, varied in (
     ("the map", found.map.psfs),
 ):
     errors = []
-    for (row, column), psf in zip(
-        found.map.positions.reshape(-1, 2), varied.reshape(-1, 17, 17), strict=True
-    ):
+    for (row, column), psf in zip(found.map.positions.reshape(-1, 2), varied.reshape(-1, 17, 17), strict=True):
         at = np.arange(17.0) - 8
         truth = seen_at(row, column, at[:, None], at[None, :])
         truth = deblur.psf.recentre(truth / truth.sum())
@@ -51,6 +49,4 @@ for name, varied in (
     print(f"{name:10} is wrong by {np.mean(errors):.1%} in the mean, {max(errors):.1%} at most")
 
 result = deblur.solve(sky, psfs=found.map, lam=1e-3, boundary="zero")
-print(
-    f"\n{result}\n\nThe brightest star had {sky.max():.1f} in its highest pixel, and has {result.image.max():.1f}."
-)
+print(f"\n{result}\n\nThe brightest star had {sky.max():.1f} in its highest pixel, and has {result.image.max():.1f}.")

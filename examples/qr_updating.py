@@ -29,9 +29,7 @@ side = SIZE + 7 - 1
 scene = deblur.data.load("camera")[90 : 90 + 2 * side, 170 : 170 + 2 * side]
 scene = scene.reshape(side, 2, side, 2).mean(axis=(1, 3))
 sharp = scene[3:-3, 3:-3]
-first, second = (
-    deblur.degrade(scene, psf, noise=NOISE, boundary="unknown", seed=i) for i, psf in enumerate(psfs)
-)
+first, second = (deblur.degrade(scene, psf, noise=NOISE, boundary="unknown", seed=i) for i, psf in enumerate(psfs))
 rng = np.random.default_rng(7)
 bad = rng.random(first.shape) < DENSITY
 first[bad] = rng.integers(0, 2, bad.sum())
@@ -65,9 +63,7 @@ update, _ = timed(lambda: restore.add_exposure(psfs[1], method="update"))
 scratch, _ = timed(lambda: other.add_exposure(psfs[1], method="refactor"))
 row("second exposure added", update, scratch, restore(first, second), other(first, second))
 
-print(
-    f"{SIZE} x {SIZE} pixels, λ = {LAM:g}, noise {NOISE:g}, {DENSITY:.0%} salt and pepper in the first exposure\n"
-)
+print(f"{SIZE} x {SIZE} pixels, λ = {LAM:g}, noise {NOISE:g}, {DENSITY:.0%} salt and pepper in the first exposure\n")
 print(f"{'':<26}{'update':>10}{'from scratch':>14}{'MSE':>11}{'difference':>13}")
 for what, update, scratch, mse, difference in rows:
     seconds = "" if np.isnan(update) else f"{update:.3f} s"

@@ -147,11 +147,7 @@ def report(title: str, figures: dict[int, dict[str, float]], remarks: list[str])
     if not any(figures.values()):
         return
     print(f"\n{title}: times faster than {BUILT_IN} on the same machine (the thesis: {PUBLISHED_RATIOS})\n")
-    ratios = {
-        n: {name: row[BUILT_IN] / s for name, s in row.items()}
-        for n, row in figures.items()
-        if BUILT_IN in row
-    }
+    ratios = {n: {name: row[BUILT_IN] / s for name, s in row.items()} for n, row in figures.items() if BUILT_IN in row}
     names = [name for name in METHODS if name != BUILT_IN]
     show(
         ["n", *names],
@@ -183,9 +179,7 @@ def draw(path: Path, devices: dict[str, dict[int, dict[str, float]]]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(PUBLISHED), metavar="N")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float64")
     parser.add_argument("--limit", type=float, default=200.0, help="seconds that one inverse may take")

@@ -97,9 +97,7 @@ def measure(row: Row, seed: int = SEED) -> dict[str, Any]:
     found: dict[str, Any] = {"degraded": deblur.metrics.mse(sharp, image)}
 
     def plain(t: float) -> float:
-        return deblur.metrics.mse(
-            sharp, deblur.reconstruct(image, psf, math.exp(t), formula="hht", boundary="zero")
-        )
+        return deblur.metrics.mse(sharp, deblur.reconstruct(image, psf, math.exp(t), formula="hht", boundary="zero"))
 
     found["best λ"], found["plain, best λ"] = best_lambda(plain, LOWEST, HIGHEST)
     if row.noise == "no noise":

@@ -82,9 +82,7 @@ def table(xp: Any, everything: bool) -> None:
         for batch in batches:
             needed, free = 6 * 4 * batch * (m * n + n * n), free_memory(xp)
             if needed > free:
-                print(
-                    f"{m} x {n}, batch {batch}: takes {format_bytes(needed)}, {format_bytes(free)} are free"
-                )
+                print(f"{m} x {n}, batch {batch}: takes {format_bytes(needed)}, {format_bytes(free)} are free")
             elif xp is np and not everything and batch * m * n * n > SMALL:
                 left_out.append(f"{m} x {n} x {batch}")
             else:
@@ -119,9 +117,7 @@ def from_results(record: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="every cell on the CPU")
     options = parser.parse_args(arguments)
     print("QR on this CPU, float32: LAPACK, a batch through NumPy\n")

@@ -129,9 +129,7 @@ def draw(path: Path, records: dict[str, dict[str, Any]]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", type=int, nargs=3, default=(1500, 300, 30), metavar=("M", "N", "P"))
     parser.add_argument("--picture", type=Path, help="where to draw the recorded sweeps")
     options = parser.parse_args(arguments)

@@ -29,11 +29,7 @@ specimen = np.zeros((44, 78, 94))
 for _ in range(7):
     t = np.linspace(-1, 1, 1500)[:, None]
     middle, direction, bend = (rng.uniform(-1, 1, 3) for _ in range(3))
-    path = (
-        (0.4 * middle + direction / np.linalg.norm(direction) * t + 0.2 * bend * t**2)
-        * np.array(specimen.shape)
-        / 2
-    )
+    path = (0.4 * middle + direction / np.linalg.norm(direction) * t + 0.2 * bend * t**2) * np.array(specimen.shape) / 2
     at = np.rint(path + np.array(specimen.shape) / 2).astype(int)
     at = at[((at >= 0) & (at < specimen.shape)).all(axis=1)]
     np.add.at(specimen, tuple(at.T), 40.0)
@@ -63,9 +59,7 @@ deblur.plot.volumes({"square root of the PSF": np.sqrt(psf)}, voxel)
 # %%
 linear = deblur.solve(recorded, psf)
 print(linear)
-counted = deblur.solve(
-    recorded, psf, method="richardson-lucy", bounds="nonnegative", data="poisson", max_iterations=60
-)
+counted = deblur.solve(recorded, psf, method="richardson-lucy", bounds="nonnegative", data="poisson", max_iterations=60)
 print(f"\n{counted.method}: {counted.iterations} iterations, {counted.status.value}")
 
 

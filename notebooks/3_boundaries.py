@@ -56,9 +56,7 @@ lams = np.geomspace(1e-4, 1e-1, 10)
 
 
 def best(name):
-    return max(
-        deblur.metrics.psnr(scene, deblur.reconstruct(blurred, psf, lam, boundary=name)) for lam in lams
-    )
+    return max(deblur.metrics.psnr(scene, deblur.reconstruct(blurred, psf, lam, boundary=name)) for lam in lams)
 
 
 for name, result in restored.items():

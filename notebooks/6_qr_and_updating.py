@@ -117,9 +117,7 @@ shake = deblur.psf.motion(7, angle=60)
 second = deblur.degrade(scene, shake, noise=0.002, seed=7)
 model.add_rows(deblur.Blur(shake, scene.shape).to_dense(), second.ravel())
 both = model.solve().reshape(scene.shape)
-print(
-    f"first exposure {deblur.metrics.psnr(scene, without):.1f} dB, both {deblur.metrics.psnr(scene, both):.1f} dB"
-)
+print(f"first exposure {deblur.metrics.psnr(scene, without):.1f} dB, both {deblur.metrics.psnr(scene, both):.1f} dB")
 print(model.plan)
 
 # %% [markdown]
@@ -131,8 +129,7 @@ print(model.plan)
 # %%
 scene = deblur.data.load("camera64")
 frames = [
-    deblur.degrade(scene, p, noise=0.003, seed=seed)
-    for seed, p in enumerate((deblur.psf.gaussian(5, 1.2), shake))
+    deblur.degrade(scene, p, noise=0.003, seed=seed) for seed, p in enumerate((deblur.psf.gaussian(5, 1.2), shake))
 ]
 dead = rng.random(scene.shape) < 0.02
 frames[0][dead] = np.nan

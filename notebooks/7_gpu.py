@@ -33,9 +33,7 @@ def load(name):
 inverse, products, qr = load("gpu_inverse"), load("gpu_matmul"), load("gpu_qr")
 for name, record in (("inverses", inverse), ("products", products), ("QR", qr)):
     e = record["environment"]
-    versions = ", ".join(
-        f"{p} {v}" for p, v in e["packages"].items() if p in ("cupy-cuda13x", "torch", "jax")
-    )
+    versions = ", ".join(f"{p} {v}" for p, v in e["packages"].items() if p in ("cupy-cuda13x", "torch", "jax"))
     print(f"{name:9} {e['date']}, {e['gpu']['name']}, commit {e['commit'][:7]}, {versions}")
 
 # %% [markdown]
@@ -85,9 +83,7 @@ engines = ("cublas", "split", "half")
 print(f"{'engine':8}{'n':>7}{'TFLOP/s':>9}{'times cuBLAS':>14}{'relative error':>16}")
 for p in products["results"]["products"]:
     if p["product"] == "general" and p["dtype"] == "float32" and p["engine"] in engines:
-        print(
-            f"{p['engine']:8}{p['n']:7}{p['tflops']:9.0f}{p['times_cublas']:14.2f}{p['relative_error']:16.1e}"
-        )
+        print(f"{p['engine']:8}{p['n']:7}{p['tflops']:9.0f}{p['times_cublas']:14.2f}{p['relative_error']:16.1e}")
 
 # %% [markdown]
 # ## QR of thousands of matrices

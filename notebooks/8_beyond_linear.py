@@ -71,9 +71,7 @@ truth = np.minimum(night[6:-6, 6:-6], 1)
 burnt = np.minimum(deblur.degrade(night, shake, noise=0.005, boundary="unknown", seed=0), 1)
 
 linear = deblur.solve(burnt, shake, boundary="unknown")
-hidden = deblur.solve(
-    burnt, shake, lam="auto", method="tv", mask=burnt >= 1, bounds="nonnegative", boundary="unknown"
-)
+hidden = deblur.solve(burnt, shake, lam="auto", method="tv", mask=burnt >= 1, bounds="nonnegative", boundary="unknown")
 panels = {"burnt": burnt, "linear formula": linear.image, "burnt pixels hidden": hidden.image}
 decibels(truth, panels)
 show(panels)
@@ -190,6 +188,4 @@ corner = deblur.solve(grey[:40, :40], deblur.psf.camera_shake(9, seed=2), 1e-2, 
 exact = deblur.posterior_std(corner, noise=0.01, method="cholesky")
 probed = deblur.posterior_std(corner, noise=0.01, method="probing")
 off, stated = (np.sqrt(np.mean(x**2)) for x in (probed.std - exact.std, probed.standard_error))
-print(
-    f"{probed.probes} probes: off by {off:.1e}, stated {stated:.1e}, of a deviation of {exact.std.mean():.1e}"
-)
+print(f"{probed.probes} probes: off by {off:.1e}, stated {stated:.1e}, of a deviation of {exact.std.mean():.1e}")

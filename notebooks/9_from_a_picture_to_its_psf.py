@@ -98,9 +98,7 @@ show({"the shake": shake, "as measured": pair.psf})
 # those whose zeros fit best. It remains an estimate, and its status says so.
 
 # %%
-blurred = deblur.degrade(
-    deblur.data.load("camera"), deblur.psf.motion(14, 35), noise=0.004, boundary="unknown", seed=0
-)
+blurred = deblur.degrade(deblur.data.load("camera"), deblur.psf.motion(14, 35), noise=0.004, boundary="unknown", seed=0)
 motion = deblur.psf.fit(blurred, "motion")
 print(motion)
 restored = deblur.solve(blurred, motion, boundary="unknown")

@@ -20,9 +20,7 @@ def cells(notebook):
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument(
-    "numbers", nargs="*", help="which notebooks, by the beginning of their names; all of them if none"
-)
+parser.add_argument("numbers", nargs="*", help="which notebooks, by the beginning of their names; all of them if none")
 parser.add_argument("--check", action="store_true", help="write nothing")
 arguments = parser.parse_args()
 for script in sorted(HERE.glob("[0-9]*.py")):

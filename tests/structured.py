@@ -94,9 +94,7 @@ def solved(solver, problem, g):
     return solution.scene[:, 0], solution
 
 
-def check_against_dense(
-    solver, rng, boundary, shapes, names=(*PSFS, *OTHERS), lam=1e-6, tolerance=1e-8, xp=np
-):
+def check_against_dense(solver, rng, boundary, shapes, names=(*PSFS, *OTHERS), lam=1e-6, tolerance=1e-8, xp=np):
     """A stack of two by both formulas, against the dense answer; returns how many problems were served."""
     served = 0
     for name, blur in blurs(boundary, shapes, names):

@@ -131,9 +131,7 @@ def test_import_is_light(what):
     loaded = set(done.stdout.split())
     others = {"cupy", "matplotlib", "imageio", "skimage", "tqdm", "dask", "tifffile", "PIL", "numba"}
     large = {"scipy.ndimage", "scipy.optimize", "scipy.signal"}
-    own = {
-        f"deblur.{name}" for name in ["compare", "matlab", "plot", "posterior", "tiles.stores", "psf.points"]
-    }
+    own = {f"deblur.{name}" for name in ["compare", "matlab", "plot", "posterior", "tiles.stores", "psf.points"]}
     assert not loaded & (others | large | own)
 
 

@@ -198,9 +198,7 @@ def test_nan_that_a_file_hides_is_no_reason_to_refuse(tmp_path, capsys):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("axes", "words"), [("TYX", "3 time points"), ("ZYX", "3 planes"), (None, "3 pages")]
-)
+@pytest.mark.parametrize(("axes", "words"), [("TYX", "3 time points"), ("ZYX", "3 planes"), (None, "3 pages")])
 def test_planes_of_a_volume_are_restored_one_by_one_only_if_asked(tmp_path, capsys, axes, words):
     levels = np.full((3, 20, 24), 99, np.uint8)
     options = {"imagej": True, "metadata": {"axes": axes}} if axes else {"photometric": "minisblack"}
@@ -341,9 +339,7 @@ def test_an_interrupted_import_prints_one_line(photograph, module):
 
 
 def test_ctrl_c_is_handled_before_large_imports():
-    done = subprocess.run(
-        [sys.executable, "-v", "-m", "deblur", "--version"], capture_output=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-v", "-m", "deblur", "--version"], capture_output=True, check=True)
     numpy, terminal = (done.stderr.index(b"import '" + module) for module in (b"numpy", b"deblur.terminal'"))
     assert terminal < numpy
 

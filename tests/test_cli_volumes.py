@@ -122,9 +122,7 @@ def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts):
 
 def test_time_points_share_what_is_prepared_and_levels_are_rounded_on_request(tmp_path, counts, monkeypatch):
     made = []
-    monkeypatch.setattr(
-        "deblur.volumes.Deblurrer", lambda *a, **k: made.append(a) or deblur.Deblurrer(*a, **k)
-    )
+    monkeypatch.setattr("deblur.volumes.Deblurrer", lambda *a, **k: made.append(a) or deblur.Deblurrer(*a, **k))
     write_ome(tmp_path / "in.ome.tif", counts)
     run = ["reconstruct", str(tmp_path / "in.ome.tif"), "-o", str(tmp_path / "out.tif"), "-q", "--psf", FORM]
     assert main([*run, "--bits", "16", "--clip", "--views", str(tmp_path / "views.png")]) == 0

@@ -25,8 +25,7 @@ SERVED = {
 def frames(count=4, size=24):
     camera = deblur.data.load("camera")
     return [
-        deblur.degrade(camera[40 * i : 40 * i + size, 200 : 200 + size], PSF, noise=0.01, seed=i)
-        for i in range(count)
+        deblur.degrade(camera[40 * i : 40 * i + size, 200 : 200 + size], PSF, noise=0.01, seed=i) for i in range(count)
     ]
 
 
@@ -173,9 +172,7 @@ def test_impulses_are_detected_in_every_image():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    "method", ["auto", "cholesky", "gauss-jordan", "pcg", "kronecker", "qr", "tv", "gradient"]
-)
+@pytest.mark.parametrize("method", ["auto", "cholesky", "gauss-jordan", "pcg", "kronecker", "qr", "tv", "gradient"])
 def test_on_a_gpu_it_pickles_and_serves_threads(cupy, method):
     images = [cupy.asarray(g) for g in frames()]
     restore = deblur.Deblurrer(PSF, (24, 24), 1e-3, method=method, gpu=True, boundary="zero")

@@ -280,9 +280,7 @@ def test_qr_update_refuses_a_shape_that_has_no_update(example, shape):
 # ---------------------------------------------------------------- figures that were recorded
 
 
-@pytest.mark.parametrize(
-    ("devices", "found"), [(lambda: 2, True), (lambda: 0, False), (lambda: 1 / 0, False)]
-)
+@pytest.mark.parametrize(("devices", "found"), [(lambda: 2, True), (lambda: 0, False), (lambda: 1 / 0, False)])
 def test_a_gpu_is_found_where_there_is_a_device(example, monkeypatch, devices, found):
     runtime = types.SimpleNamespace(getDeviceCount=devices)
     cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime))
@@ -315,9 +313,7 @@ def test_table_columns_are_aligned(example, capsys):
 def test_the_psf_from_stars_follows_the_field(capsys):
     runpy.run_path(str(EXAMPLES / "psf_from_stars.py"))
     out = capsys.readouterr().out
-    one, varied = (
-        float(line.split("by ")[1].split("%")[0]) for line in out.splitlines() if "is wrong by" in line
-    )
+    one, varied = (float(line.split("by ")[1].split("%")[0]) for line in out.splitlines() if "is wrong by" in line)
     assert varied < 0.6 * one
     assert "measured" in out
 
@@ -332,9 +328,7 @@ def test_the_psf_from_an_edge_restores_as_the_true_one_does(capsys):
 
 def test_a_spectrum_comes_nearer_the_truth_by_every_method(capsys):
     runpy.run_path(str(EXAMPLES / "spectrum.py"), run_name="__main__")
-    _, measured, *restored = (
-        [float(x) for x in line[17:].split()] for line in capsys.readouterr().out.splitlines()
-    )
+    _, measured, *restored = ([float(x) for x in line[17:].split()] for line in capsys.readouterr().out.splitlines())
     assert len(restored) == 3
     for errors in restored:
         assert errors == sorted(errors)

@@ -24,9 +24,7 @@ class Nearest(deblur.Boundary):
 
     def matrix(self, n, first, last):
         i = np.arange(first, last)
-        return scipy.sparse.csr_array(
-            (np.ones(len(i)), (i - first, i.clip(0, n - 1))), shape=(last - first, n)
-        )
+        return scipy.sparse.csr_array((np.ones(len(i)), (i - first, i.clip(0, n - 1))), shape=(last - first, n))
 
 
 def dense(blur, lam, g):
@@ -41,9 +39,7 @@ def test_a_boundary_is_one_object(rng, method):
     # H itself, against NumPy's own padding.
     f = rng.random(g.shape)
     padded = np.pad(f, [(1, 1), (1, 1)], mode="edge")
-    expected = sum(
-        PSF[k, m] * padded[2 - k : 2 - k + 21, 2 - m : 2 - m + 18] for k in range(3) for m in range(3)
-    )
+    expected = sum(PSF[k, m] * padded[2 - k : 2 - k + 21, 2 - m : 2 - m + 18] for k in range(3) for m in range(3))
     assert np.abs(blur.forward(f) - expected).max() <= 1e-14
     result = deblur.solve(g, PSF, 1e-2, boundary=nearest, method=method)
     assert np.abs(result.image - dense(blur, 1e-2, g)).max() <= 1e-7
@@ -52,9 +48,7 @@ def test_a_boundary_is_one_object(rng, method):
 
 def test_tv_serves_a_boundary_that_a_user_defines(rng):
     g = rng.random((21, 18))
-    result = deblur.solve(
-        g, PSF, 0.05, boundary=Nearest("nearest"), method="tv", rtol=1e-6, max_iterations=5000
-    )
+    result = deblur.solve(g, PSF, 0.05, boundary=Nearest("nearest"), method="tv", rtol=1e-6, max_iterations=5000)
     # A minimiser: no small change of the scene lowers the objective.
     scene = result.image[None, None]
     least = result.problem.objective(g[None, None], scene)
@@ -73,18 +67,14 @@ def test_a_solver_is_one_file_and_one_row(rng, monkeypatch):
 
         def scenes(self, g):
             blur, lam = self.problem.blur, self.problem.lam
-            found = [
-                scipy.sparse.linalg.lsqr(blur, x.ravel(), np.sqrt(lam), atol=1e-13, btol=1e-13)[0] for x in g
-            ]
+            found = [scipy.sparse.linalg.lsqr(blur, x.ravel(), np.sqrt(lam), atol=1e-13, btol=1e-13)[0] for x in g]
             return np.reshape(found, (len(g), *blur.scene_shape))
 
     toy.refuses = lambda problem: "it needs λ > 0" if not problem.lam > 0 else None
     toy.memory = lambda problem: 0.0
     toy.prepare = Toy
     monkeypatch.setitem(sys.modules, "deblur.solvers.toy", toy)
-    monkeypatch.setitem(
-        METHODS, "toy", Method("toy", "SciPy's LSQR", "toy", linear=True, shift_invariant=True)
-    )
+    monkeypatch.setitem(METHODS, "toy", Method("toy", "SciPy's LSQR", "toy", linear=True, shift_invariant=True))
     g = rng.random((12, 13))
     result = deblur.solve(g, PSF, 1e-2, method="toy", boundary="zero")
     assert np.abs(result.image - dense(deblur.Blur(PSF, g.shape), 1e-2, g)).max() <= 1e-8
@@ -99,9 +89,7 @@ def test_a_solver_is_one_file_and_one_row(rng, monkeypatch):
 
 def test_a_regularizer_is_one_row_and_a_row_of_methods(rng, monkeypatch):
     monkeypatch.setitem(REGULARIZERS, "sparse", (Regularizer("identity", "absolute"),))
-    monkeypatch.setitem(
-        METHODS, "sparse", Method("sparse", "λ Σ|f|", "admm", iterative=True, regularizer="sparse")
-    )
+    monkeypatch.setitem(METHODS, "sparse", Method("sparse", "λ Σ|f|", "admm", iterative=True, regularizer="sparse"))
     # Without blur the minimiser is the soft threshold.
     g = rng.standard_normal((14, 11))
     result = deblur.solve(g, [[1.0]], 0.3, method="sparse", rtol=1e-7, max_iterations=2000, boundary="zero")

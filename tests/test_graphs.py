@@ -47,9 +47,7 @@ def test_a_part_may_be_captured_where_the_whole_is_too_large(wanted):
 
 
 def test_what_outlives_the_names_of_the_module_ends_silently():
-    text = (
-        "import os; from deblur import graphs as g; kept = [c.__new__(c) for c in (g.Loop, g.CachedGraph)];"
-    )
+    text = "import os; from deblur import graphs as g; kept = [c.__new__(c) for c in (g.Loop, g.CachedGraph)];"
     text += "kept[0]._place = kept[1]._exec = 1; os.kept = g, kept"  # modules imported early end last
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

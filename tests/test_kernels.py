@@ -120,9 +120,7 @@ def test_unknown_file_lists_the_known(folder):
 
 def test_header_that_a_file_includes_is_joined_and_read(folder):
     (folder / "part.cuh").write_text("constexpr int PART = 3;\n")
-    (folder / "demo.cu").write_text(
-        '// A file.\n#include "part.cuh"\nconstexpr int WHOLE = 2 * PART;\n' + SCALE
-    )
+    (folder / "demo.cu").write_text('// A file.\n#include "part.cuh"\nconstexpr int WHOLE = 2 * PART;\n' + SCALE)
     text = cuda_sources.source("demo", FLOAT32)
     assert text.index('#line 1 "part.cuh"') < text.index("PART = 3") < text.index('#line 1 "demo.cu"')
     assert "#include" not in text
@@ -241,9 +239,7 @@ def test_damaged_machine_code_is_not_used(folder, damage):
         (folder / kernels.PACKED).unlink()
     else:
         at = whole.index(b".cubin") + 16
-        changed = (
-            whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] if damage == "flipped" else whole[:-30]
-        )
+        changed = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] if damage == "flipped" else whole[:-30]
         (folder / kernels.PACKED).write_bytes(changed)
     assert not list(kernels._shipped("demo", "", FLOAT32, 80))
 
@@ -399,9 +395,7 @@ def test_launch_with_shipped_machine_code(scale, folder, cupy, good):
     """What the driver refuses is compiled, and nothing else is."""
     code, _ = kernels.compile_source(cuda_sources.source("demo", FLOAT32), "demo.cu", kernels.architecture())
     number = kernels.properties(0).capability
-    packed(
-        folder, code if good else b"no machine code", capability=f"sm_{number}{'a' if number == 90 else ''}"
-    )
+    packed(folder, code if good else b"no machine code", capability=f"sm_{number}{'a' if number == 90 else ''}")
     x, y = cupy.ones((2, 2), np.float32), cupy.zeros((2, 2), np.float32)
     scale(x, 2, y, 2, 2, 3.0, None)
     assert (y == 3).all()

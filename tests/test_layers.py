@@ -73,9 +73,7 @@ def top(module):
 
 
 def test_every_module_has_its_row():
-    have = {path.stem for path in PACKAGE.glob("*.py")} | {
-        p.parent.name for p in PACKAGE.glob("*/__init__.py")
-    }
+    have = {path.stem for path in PACKAGE.glob("*.py")} | {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
     assert set(layers()) == have
 
 

@@ -42,9 +42,7 @@ def test_a_method_that_does_not_fit_memory_is_not_chosen():
     for name in ("cholesky", "gauss-jordan", "lu", "gauss-seidel"):
         assert "free" in choice.refused[name]
     assert choice.method not in choice.refused
-    with pytest.raises(
-        deblur.InsufficientMemoryError, match=r"needed and 10 bytes are free.*deblur\.tiled"
-    ) as refused:
+    with pytest.raises(deblur.InsufficientMemoryError, match=r"needed and 10 bytes are free.*deblur\.tiled") as refused:
         choose_method(blur, 1e-3, memory=10)
     assert refused.value.free == 10
     half = refused.value.needed // 2 + 1

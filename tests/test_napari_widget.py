@@ -25,9 +25,7 @@ def example(monkeypatch):
 def test_frames_are_restored_as_alone_with_progress_and_can_be_cancelled(example, rng):
     frames = rng.random((2, 3, 20, 24)).astype(np.float32)
     *seen, out = example.restored(frames, H, 1e-2, False, threading.Event(), boundary="reflect")
-    np.testing.assert_allclose(
-        out[1, 2], deblur.reconstruct(frames[1, 2], H, 1e-2, boundary="reflect"), atol=1e-5
-    )
+    np.testing.assert_allclose(out[1, 2], deblur.reconstruct(frames[1, 2], H, 1e-2, boundary="reflect"), atol=1e-5)
     assert all(0 <= done < 1 for done, _ in seen)
     rgb = np.moveaxis(frames[0], 0, -1)
     *_, out = example.restored(rgb, H, 1e-2, True, threading.Event(), boundary="reflect")
@@ -50,9 +48,7 @@ def test_the_widget_restores_a_layer_and_keeps_its_scale(example, rng, request):
     qtbot = request.getfixturevalue("qtbot")
     viewer = components.ViewerModel()  # all of a viewer but its window, which needs OpenGL
     picture = rng.random((2, 24, 20)).astype(np.float32)
-    layer = viewer.add_image(
-        picture, scale=(1, 0.2, 0.1), translate=(0, 3, 4), units=("s", "um", "um"), name="cells"
-    )
+    layer = viewer.add_image(picture, scale=(1, 0.2, 0.1), translate=(0, 3, 4), units=("s", "um", "um"), name="cells")
     box = example.widget(viewer)
     image, psf, _, method, rule, lam, start, cancel, status = box
     image.value, psf.value, rule.value, lam.value = layer, "gaussian:5,1", "number", 0.01

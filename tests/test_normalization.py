@@ -53,9 +53,7 @@ def solved(method, dtype, lam, image=0, psf=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("method", "lam", "dtype"), pairwise(METHODS, ["auto", 1e-3], [np.float32, np.float64])
-)
+@pytest.mark.parametrize(("method", "lam", "dtype"), pairwise(METHODS, ["auto", 1e-3], [np.float32, np.float64]))
 def test_every_method_gives_the_scaled_answer_in_the_units_of_the_image(method, lam, dtype):
     reference = solved(method, dtype, lam)
     some = SCALES if METHODS[method].linear else SCALES[::2]  # and the others are of one solver each
@@ -154,9 +152,7 @@ def test_a_denoiser_of_the_user_sees_the_users_units():
 @pytest.mark.parametrize("method", ["auto", "gradient"])
 def test_a_deblurrer_takes_frames_of_any_size(method):
     g = picture(np.float32)
-    restore = deblur.Deblurrer(
-        PSF, g.shape, method=method, dtype=np.float32, boundary="reflect", warm_start=True
-    )
+    restore = deblur.Deblurrer(PSF, g.shape, method=method, dtype=np.float32, boundary="reflect", warm_start=True)
     frames = [restore.solve(f) for f in (g, g * np.float32(2.0**100), g * np.float32(2.0**-100), 0 * g)]
     assert len({f.lam for f in frames}) == 1  # λ is cached in the units of the images
     assert all(f.status.ok for f in frames)
@@ -177,9 +173,7 @@ def test_an_answer_outside_the_range_of_the_dtype_is_an_error():
     for image, psf in ((100, -66), (-100, 66)):
         with pytest.raises(OverflowError, match=r"float32 does not hold.*float64"):
             deblur.reconstruct(shifted(picture(np.float32), image), shifted(PSF, psf), boundary="reflect")
-        assert np.isfinite(
-            deblur.reconstruct(shifted(picture(), image), shifted(PSF, psf), boundary="reflect")
-        ).all()
+        assert np.isfinite(deblur.reconstruct(shifted(picture(), image), shifted(PSF, psf), boundary="reflect")).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -49,9 +49,7 @@ def dense_solution(g, blur, lam, formula):
 
 @pytest.mark.parametrize("formula", ["tikhonov", "hht"])
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize(
-    "method", [pytest.param(m, marks=pytest.mark.slow) if m == "pcg" else m for m in LINEAR]
-)
+@pytest.mark.parametrize("method", [pytest.param(m, marks=pytest.mark.slow) if m == "pcg" else m for m in LINEAR])
 def test_every_method_equals_the_dense_solution(rng, method, boundary, formula):
     served = 0
     options = {"method": method, "boundary": boundary, "formula": formula}
@@ -119,9 +117,7 @@ def test_verification_measures_the_residual_itself(rng, monkeypatch):
     b = h.T @ g.ravel()
     system = h.T @ h + lam * np.eye(len(h))
     honest = Method.prepare
-    monkeypatch.setattr(
-        Method, "prepare", lambda self, p, **how: Spoiled(honest(self, p, **how), lambda x: 1.01 * x)
-    )
+    monkeypatch.setattr(Method, "prepare", lambda self, p, **how: Spoiled(honest(self, p, **how), lambda x: 1.01 * x))
     wrong = deblur.solve(g, psf, lam, method="lu", check=False, boundary="zero")
     expected = np.linalg.norm(b - system @ (1.01 * f)) / np.linalg.norm(b)
     assert wrong.residual == pytest.approx(expected, rel=1e-8)
@@ -225,9 +221,7 @@ def test_what_a_psf_cannot_blur_is_refused_with_what_would_work(image, psf, axes
 
 def test_three_psfs_are_those_of_colours_only_if_the_image_has_two_axes_of_space(rng):
     psf, colour = rng.random((3, 2, 3)), rng.random((12, 11, 3))
-    by_colour = [
-        deblur.reconstruct(colour[..., c], psf[c], 0.1, boundary="zero", prior="zero") for c in range(3)
-    ]
+    by_colour = [deblur.reconstruct(colour[..., c], psf[c], 0.1, boundary="zero", prior="zero") for c in range(3)]
     for restore in (deblur.reconstruct, lambda g, h, lam, **o: deblur.Deblurrer(h, (12, 11), lam, **o)(g)):
         found = restore(colour, psf, 0.1, boundary="zero", prior="zero", method="hybrid-lsqr", rtol=1e-12)
         assert np.abs(found - np.stack(by_colour, -1)).max() <= 1e-9
@@ -329,8 +323,6 @@ def test_without_blur_and_noise_the_image_is_returned(boundary):
 @pytest.mark.parametrize("method", METHODS)
 def test_black_stays_black(method, lam):
     boundary = {"fft": "periodic", "dst": "zero"}.get(method, "reflect")
-    result = deblur.solve(
-        np.zeros((16, 18)), deblur.psf.gaussian(3, 0.8), lam, method=method, boundary=boundary
-    )
+    result = deblur.solve(np.zeros((16, 18)), deblur.psf.gaussian(3, 0.8), lam, method=method, boundary=boundary)
     assert result.status.ok
     assert not result.image.any()

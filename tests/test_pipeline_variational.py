@@ -201,9 +201,7 @@ def test_float32_and_uint8(photograph, method):
     assert np.abs(narrow - wide).max() <= 2e-3
 
 
-@pytest.mark.parametrize(
-    "options", [{"method": "tv"}, {"method": "gradient"}, {"method": "tv2", "bounds": (0, 1)}]
-)
+@pytest.mark.parametrize("options", [{"method": "tv"}, {"method": "gradient"}, {"method": "tv2", "bounds": (0, 1)}])
 def test_too_few_iterations_are_never_a_success(photograph, options):
     _, g = photograph
     with pytest.raises(deblur.ConvergenceError, match="max_iterations") as caught:

@@ -29,9 +29,7 @@ def test_picard(choice):
     sigma, coefficients, quotient = (line.get_ydata() for line in ax.lines[:3])
     np.testing.assert_array_equal(sigma, choice.singular_values)
     np.testing.assert_array_equal(coefficients, choice.coefficients[choice.coefficients > 0])
-    np.testing.assert_allclose(
-        quotient, (choice.coefficients / choice.singular_values)[choice.coefficients > 0]
-    )
+    np.testing.assert_allclose(quotient, (choice.coefficients / choice.singular_values)[choice.coefficients > 0])
 
 
 def test_l_curve(choice):

@@ -18,9 +18,7 @@ from deblur.posterior import EXACT
 SHAPES = [(1, 1), (7, 5), (6, 9), (11, 8), (9,), (5, 3, 4)]
 
 
-def posterior_std(
-    blur, lam, regularizer="identity", weights=None, bounds=None, dtype="f8", device="cpu", **said
-):
+def posterior_std(blur, lam, regularizer="identity", weights=None, bounds=None, dtype="f8", device="cpu", **said):
     """That of a problem without a result."""
     fields = {
         "weights": weights,
@@ -327,9 +325,7 @@ def test_a_simulation_has_the_noise_and_the_bias():
     rng = np.random.default_rng(0)
     blur, lam, noise = Blur(PSFS["asymmetric"], (9, 10), "zero"), 0.05, 0.02
     g = rng.random(blur.image_shape)
-    found = posterior_std(
-        blur, lam, noise=noise, image=g, regularizer="gradient", bounds=(-1e3, 1e3), probes=60
-    )
+    found = posterior_std(blur, lam, noise=noise, image=g, regularizer="gradient", bounds=(-1e3, 1e3), probes=60)
     assert found.method == "simulated"
     h, prior = blur.to_dense(), regularizer_matrix("gradient", blur.scene_shape, False)
 

@@ -42,9 +42,7 @@ def test_render_makes_markdown_of_a_table_and_keeps_other_text(monkeypatch):
     environment = {"date": "2026-01-01", "commit": "0" * 40, "cpu": "C", "cpus_usable": 2}
     environment |= {"packages": {"numpy": "2"}, "thread_limits": {"OMP_NUM_THREADS": "1"}}
     record = {"environment": environment, "settings": {"kept": {"part": "1" * 40}}, "script": "s.py"}
-    monkeypatch.setattr(
-        render, "load", lambda name: record | {"tables": [table], "summary": f"{name} is so."}
-    )
+    monkeypatch.setattr(render, "load", lambda name: record | {"tables": [table], "summary": f"{name} is so."})
     page = """A
 <!-- begin figures: x -->
 old
@@ -63,9 +61,7 @@ B
     assert render.filled(render.filled(page)) == render.filled(page)
 
 
-@pytest.mark.parametrize(
-    "photograph", ['"cat")[100:150, 100:150]', '"camera64")']
-)  # colour and grey, both small
+@pytest.mark.parametrize("photograph", ['"cat")[100:150, 100:150]', '"camera64")'])  # colour and grey, both small
 def test_the_example_of_the_readme_improves_a_photograph(tmp_path, monkeypatch, photograph):
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     monkeypatch.chdir(tmp_path)

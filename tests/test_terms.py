@@ -106,9 +106,7 @@ def test_the_symbols_are_the_eigenvalues_of_the_periodic_differences(rng, shape,
     x = rng.standard_normal(shape)[None, None]
     powers, axes = [terms.first_difference_power(n, True, np) for n in shape], len(shape)
     symbol = reduce(np.add.outer, powers) ** terms.ORDER[kind]
-    by_frequency = np.fft.ifftn(
-        np.fft.fftn(x, shape, range(2, 2 + axes)) * symbol, shape, range(2, 2 + axes)
-    ).real
+    by_frequency = np.fft.ifftn(np.fft.fftn(x, shape, range(2, 2 + axes)) * symbol, shape, range(2, 2 + axes)).real
     direct = terms.adjoint_differences(terms.differences(x, kind, True, axes), kind, True, axes)
     assert np.abs(by_frequency - direct).max() <= 1e-12 * np.abs(x).max() * 64
 

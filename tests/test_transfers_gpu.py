@@ -11,9 +11,7 @@ import deblur
 pytestmark = pytest.mark.gpu
 
 SIDE = 640
-LARGEST = (
-    SIDE * SIDE // 2
-)  # bytes: an eighth of a float32 image; tables go with the PSF and with a side, and the mean
+LARGEST = SIDE * SIDE // 2  # bytes: an eighth of a float32 image; tables go with the PSF and with a side, and the mean
 # power of windows of 256 x 256 pixels is read, from which the error of the PSF follows
 
 CASES = {
@@ -54,9 +52,7 @@ def test_no_copy_between_host_and_device_is_of_the_images_size(cupy, method, var
 
     def restored(i):
         one = psf_for(method, i)
-        grid = (
-            {"psfs": np.array([[one, one[::-1], one[:, ::-1]], [one, one.T, one[::-1].T]])} if varying else {}
-        )
+        grid = {"psfs": np.array([[one, one[::-1], one[:, ::-1]], [one, one.T, one[::-1].T]])} if varying else {}
         psf = None if varying else one
         deblur.solve(image, psf, lam, method=method, check=False, **grid, **options)
 

@@ -97,9 +97,7 @@ def test_without_a_mask_it_is_reconstruct(rng):
     g, psf = rng.random((14, 15)), rng.random((4, 3))
     for boundary in deblur.BOUNDARIES:
         restored = deblur.QRDeblurrer(psf, g.shape, LAM, boundary=boundary)(g)
-        assert close(
-            restored, deblur.reconstruct(g, psf, LAM, method="cholesky", boundary=boundary, prior="zero")
-        )
+        assert close(restored, deblur.reconstruct(g, psf, LAM, method="cholesky", boundary=boundary, prior="zero"))
 
 
 def test_two_exposures_are_better_than_one():
@@ -231,9 +229,7 @@ def test_bad_calls_are_refused(rng):
 # ---------------------------------------------------------------- the banded triangle
 
 
-@pytest.mark.parametrize(
-    ("n", "p", "reach"), [(1, 3, 1), (5, 9, 2), (130, 90, 7), (200, 500, 30), (70, 40, 70)]
-)
+@pytest.mark.parametrize(("n", "p", "reach"), [(1, 3, 1), (5, 9, 2), (130, 90, 7), (200, 500, 30), (70, 40, 70)])
 def test_the_band_holds_the_cholesky_factor(rng, n, p, reach):
     start = rng.integers(0, n - min(reach, n) + 1, p)
     u = np.zeros((p, n))

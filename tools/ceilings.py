@@ -73,9 +73,7 @@ def numeric_constants(tree: ast.Module) -> list[str]:
             continue
         inner = list(ast.walk(value))
         numbers = (n.value for n in inner if isinstance(n, ast.Constant))
-        if any(type(n) in (int, float, complex) for n in numbers) and not any(
-            isinstance(n, ast.Lambda) for n in inner
-        ):
+        if any(type(n) in (int, float, complex) for n in numbers) and not any(isinstance(n, ast.Lambda) for n in inner):
             elements = (e for t in targets for e in (t.elts if isinstance(t, ast.Tuple) else [t]))
             found += [e.id for e in elements if isinstance(e, ast.Name) and e.id.isupper()]
     return found
@@ -119,9 +117,7 @@ def counts(root: Path = ROOT) -> Counts:
         "code lines of benchmarks": lines("benchmarks"),
         "code lines of tests": lines("tests"),
         "named numeric constants": sum(len(numeric_constants(tree)) for tree in trees),
-        f"functions with more than {MAX_PARAMETERS} parameters": sum(
-            len(long_signatures(tree)) for tree in trees
-        ),
+        f"functions with more than {MAX_PARAMETERS} parameters": sum(len(long_signatures(tree)) for tree in trees),
         "lines of the longest file": max(text.count("\n") for text in package.values()),
         "record types": sum(len(record_types(tree)) for tree in trees),
     }

@@ -274,9 +274,7 @@ class Pictures:
         self.shapes = np.array([plane.shape for plane, _ in planes])
         self.starts = np.cumsum([0] + [plane.size for plane, _ in planes])[:-1]
         self.flat = torch.tensor(np.concatenate([plane.ravel() for plane, _ in planes])).to(device)
-        self.known = torch.tensor(np.stack([_psf(self.rng) for _ in range(PSFS)]), dtype=torch.float32).to(
-            device
-        )
+        self.known = torch.tensor(np.stack([_psf(self.rng) for _ in range(PSFS)]), dtype=torch.float32).to(device)
 
     def crops(self, count: int, side: int) -> Tensor:
         """(count, 1, side, side), turned, mirrored and dimmed at random."""
@@ -300,10 +298,7 @@ class Pictures:
 
 def _scaled(image: np.ndarray) -> list[np.ndarray]:
     whole = torch.tensor(np.ascontiguousarray(image))[None, None]
-    found = [
-        whole if s == 1 else F.interpolate(whole, scale_factor=s, mode="bilinear", antialias=True)
-        for s in SCALES
-    ]
+    found = [whole if s == 1 else F.interpolate(whole, scale_factor=s, mode="bilinear", antialias=True) for s in SCALES]
     return [t[0, 0].numpy() for t in found if min(t.shape[2:]) >= CROP_STEPS + 8]
 
 
@@ -585,9 +580,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--denoiser", type=float, default=195.0, help="seconds for the denoiser")
     parser.add_argument("--steps", type=float, default=500.0, help="seconds for the steps as a whole")
-    parser.add_argument(
-        "--pairs", type=float, default=100.0, help="seconds for collaborative answers, meanwhile"
-    )
+    parser.add_argument("--pairs", type=float, default=100.0, help="seconds for collaborative answers, meanwhile")
     parser.add_argument("--near", type=float, default=190.0, help="seconds for the steps after those")
     parser.add_argument("--workers", type=int, default=4, help="processes that make collaborative answers")
     parser.add_argument("--start", type=Path, help="weights to begin with")

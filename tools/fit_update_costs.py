@@ -35,9 +35,7 @@ COUNTS = {"cpu": [1, 7, 30, 130], "gpu": [1, 16, 64, 200]}
 
 
 def cases(place: str):
-    for (m, n), p, which, keep_q in itertools.product(
-        SIZES[place], COUNTS[place], qr_plan.UPDATES, (True, False)
-    ):
+    for (m, n), p, which, keep_q in itertools.product(SIZES[place], COUNTS[place], qr_plan.UPDATES, (True, False)):
         if which == "remove_columns" and p > n // 2:
             continue
         if which in ("remove_rows", "add_columns") and n + p > m:
@@ -93,16 +91,12 @@ for dtype, what in itertools.product(dtypes, cases(place)):
 rates = {name: fit(*found) for name, found in sorted(work.items())}
 for name, rate in rates.items():
     ratio = np.array([qr_plan.predict(rate, f) / s for f, s in zip(*work[name], strict=True)])
-    print(
-        f"{name:<38}predicted / measured {ratio.min():.2f} to {ratio.max():.2f}, median {np.median(ratio):.2f}"
-    )
+    print(f"{name:<38}predicted / measured {ratio.min():.2f} to {ratio.max():.2f}, median {np.median(ratio):.2f}")
 worst = []
 for counted, what in measured:
     (_, (update, update_s)), (_, (refactor, refactor_s)) = counted.items()
     names = list(counted)
-    chosen = qr_plan.choose(
-        qr_plan.predict(rates[names[0]], update), qr_plan.predict(rates[names[1]], refactor)
-    )
+    chosen = qr_plan.choose(qr_plan.predict(rates[names[0]], update), qr_plan.predict(rates[names[1]], refactor))
     worst.append(((update_s if chosen == "update" else refactor_s) / refactor_s, what))
 print("over this grid the plan's choice takes, against a new factorisation, at worst:")
 for ratio, what in sorted(worst, reverse=True)[:5]:

@@ -56,9 +56,7 @@ def main() -> None:
 
         known = nvrtc.getSupportedArchs()
     except (ImportError, OSError, RuntimeError) as error:
-        print(
-            f"no machine code is packed, kernels are compiled when first launched: NVRTC is missing ({error})"
-        )
+        print(f"no machine code is packed, kernels are compiled when first launched: NVRTC is missing ({error})")
         return
     architectures = [arch for arch in args.architectures if int(arch.strip("sm_af")) in known]
     pack(args.output, architectures)

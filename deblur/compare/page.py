@@ -146,9 +146,7 @@ def _cell(row: Row, name: str, case: Case) -> dict[str, Any]:
     }
 
 
-def _table(
-    case: Case, ran: list[Row], rest: list[Row], views: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def _table(case: Case, ran: list[Row], rest: list[Row], views: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The table of one case, with buttons if `views` maps keys of rows to pictures; and the methods that did not run.
 
     Those of the latter that have one reason stand together.
@@ -235,9 +233,7 @@ class _Panel:
             "losers": ", ".join(losers),
             "viewer": blurred in uris and psf in uris,
             "hidden": [{"picture": name, "src": uris.get(name)} for name in own],
-            "options": [
-                {"picture": name, "text": text, "right": name == right} for name, text in options.items()
-            ],
+            "options": [{"picture": name, "text": text, "right": name == right} for name, text in options.items()],
             "under": uris.get(right),
             "over": uris.get(blurred),
             "limit": f"{residual_scale(case):.3g}",

@@ -149,9 +149,7 @@ def run(
         if how.oracle and case.truth is not None:
             plan += [(case, entrant, True) for entrant in entered if entrant.search]
     tasks = {}
-    for (
-        case
-    ) in cases:  # broadcast to views that cannot be written, so that no method changes the task of the next
+    for case in cases:  # broadcast to views that cannot be written, so that no method changes the task of the next
         g, h = (np.broadcast_to(array, array.shape) for array in (case.blurred, case.psf))
         tasks[case.key] = Task(g, h, case.boundary, how.lam)
     try:

@@ -76,9 +76,7 @@ class Store:
     def get(self, key: str) -> tuple[Row, dict[str, np.ndarray]] | None:
         """The row with this key and its pictures; None if the row or its restored picture is missing."""
         row = self._rows.get(key)
-        pictures = {
-            n: image.read(self._path(n), as_float=False) for n in names(key) if self._path(n).exists()
-        }
+        pictures = {n: image.read(self._path(n), as_float=False) for n in names(key) if self._path(n).exists()}
         if row is None or (row.status == "ok" and names(key)[0] not in pictures):
             return None
         return row, pictures

@@ -37,9 +37,7 @@ def _colours(image: Array) -> Array:
     return get_xp(image).asarray(patches.opponent(count).astype(image.dtype))
 
 
-def _collaborative(
-    image: Array, variances: Array, colours: Array, grouped: Callable[[Array], patches.Groups]
-) -> Array:
+def _collaborative(image: Array, variances: Array, colours: Array, grouped: Callable[[Array], patches.Groups]) -> Array:
     """`collaborative` for noise with these variances of a patch's coefficients."""
     xp = get_xp(image)
     planes = image[None] if image.ndim == 2 else xp.moveaxis(image, -1, 0)
@@ -100,9 +98,7 @@ def nlm(image: np.ndarray, sigma: float) -> np.ndarray:
     """Non-local means (Buades, Coll & Morel 2005), by scikit-image."""
     from skimage.restoration import denoise_nl_means
 
-    return denoise_nl_means(
-        image, patch_size=5, patch_distance=9, h=0.8 * sigma, sigma=sigma, **_channels(image)
-    )
+    return denoise_nl_means(image, patch_size=5, patch_distance=9, h=0.8 * sigma, sigma=sigma, **_channels(image))
 
 
 @_on_host
@@ -184,9 +180,7 @@ def get(name: str) -> Callable[[Array, float], Array]:
         If the package that it needs is not installed; the message says which.
     """
     if name not in _TABLE:
-        raise ValueError(
-            f"unknown denoiser {name!r}; there are {', '.join(_TABLE)}, or give a function of your own"
-        )
+        raise ValueError(f"unknown denoiser {name!r}; there are {', '.join(_TABLE)}, or give a function of your own")
     function, module, package = _TABLE[name]
     if module is not None and find_spec(module) is None:
         raise ImportError(f"the denoiser {name!r} needs the package {package}: pip install {package}")

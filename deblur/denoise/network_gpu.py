@@ -19,9 +19,7 @@ def entered(x: Array, near: Array, shape: tuple[int, int], scale: float, level: 
     high, wide = shape[0] // 2, shape[1] // 2
     (x, ldx, _), (near, ldnear, _) = kernels.images(x), kernels.images(near)
     out = cupy.empty((9, high, wide), np.float32)
-    _launch(
-        "enter", high * wide, out, high, wide, x, ldx, near, ldnear, *x.shape[1:], scale, level, dtype=x.dtype
-    )
+    _launch("enter", high * wide, out, high, wide, x, ldx, near, ldnear, *x.shape[1:], scale, level, dtype=x.dtype)
     return out
 
 

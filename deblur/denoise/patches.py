@@ -101,9 +101,7 @@ class Groups:
         served = side in SIDES and self._count == STACK
         self._jit = _compiled() if served and xp is np else None
         per = max(1, _STRIP // len(self._cols))
-        self._strips = [
-            slice(i, i + per) for i in range(0, len(self._rows), per)
-        ]  # of rows of reference patches
+        self._strips = [slice(i, i + per) for i in range(0, len(self._rows), per)]  # of rows of reference patches
         self._edge = np.kaiser(side, 2.0).astype(np.float32)
         pilot = xp.ascontiguousarray(pilot, np.float32)
         self._places: patches_gpu.Places | None = None
@@ -139,9 +137,7 @@ class Groups:
         """Those of another image of the same size; only where they may be captured."""
         assert self._places is not None
         other = copy(self)
-        other.first = patches_gpu.firsts(
-            self._xp.ascontiguousarray(pilot, np.float32), self._places, self.side
-        )
+        other.first = patches_gpu.firsts(self._xp.ascontiguousarray(pilot, np.float32), self._places, self.side)
         return other
 
     def _each(self, function: Callable[[slice], Any]) -> list:
@@ -259,9 +255,7 @@ class Groups:
         at, up, groups = self._rows[strip], int(self._moves[:, 0].max()), len(self._cols)
         rows = slice(max(0, int(at[0]) - up), int(at[-1]) + up + side)
         part = a[rows]
-        first = (
-            self.first[strip.start * groups : strip.stop * groups] - rows.start * a.shape[1]
-        )  # in the strip
+        first = self.first[strip.start * groups : strip.stop * groups] - rows.start * a.shape[1]  # in the strip
         if self._jit is not None:
             none = np.zeros((0, 0), np.float32)
             pilot, locally = (none if x is None else x[rows] for x in (b, level))

@@ -32,9 +32,7 @@ class Places(NamedTuple):
 
 
 @functools.lru_cache(16)
-def places(
-    shape: tuple[int, int], rows: bytes, cols: bytes, moves: bytes, edge: bytes, device: int
-) -> Places | None:
+def places(shape: tuple[int, int], rows: bytes, cols: bytes, moves: bytes, edge: bytes, device: int) -> Places | None:
     """The tables of a geometry on a device; None where a window of it is too large for a block.
 
     Parameters

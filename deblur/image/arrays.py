@@ -29,9 +29,7 @@ def im2vector(image: Array) -> Array:
     """
     image = unwrapped(image, "the image")
     if image.ndim != 2 or image.size == 0:
-        raise ValueError(
-            f"image must be a non-empty 2-D array, not shape {image.shape}; take one colour at a time"
-        )
+        raise ValueError(f"image must be a non-empty 2-D array, not shape {image.shape}; take one colour at a time")
     return image.reshape(-1)
 
 

@@ -98,9 +98,7 @@ def in_order(metadata: Metadata) -> tuple[Metadata, tuple[int, ...]]:
 def in_words(metadata: Metadata, frame: tuple[int, ...], space: int) -> str:
     """How the axes of a file were read, and what was restored together."""
     nouns = {"T": "time points", "C": "channels", "Z": "planes"}
-    words = [
-        f"{n} {nouns.get(a, 'pages')}" for a, n in zip_longest(metadata.axes, metadata.sizes, fillvalue="?")
-    ]
+    words = [f"{n} {nouns.get(a, 'pages')}" for a, n in zip_longest(metadata.axes, metadata.sizes, fillvalue="?")]
     steps = [f"{metadata.spacing[a]:.4g}" for a in "ZYX" if a in metadata.spacing]
     rows_columns = " x ".join(map(str, frame[:2]))
     together = "planes restored together" if space == 3 else "each restored by itself"

@@ -252,9 +252,7 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
     )
 
 
-def _exif(
-    read: Callable[[], Any], size: tuple[int, int], drop: Collection[int] = ()
-) -> tuple[bytes, tuple[str, ...]]:
+def _exif(read: Callable[[], Any], size: tuple[int, int], drop: Collection[int] = ()) -> tuple[bytes, tuple[str, ...]]:
     """The `PIL.Image.Exif` that `read` gives as bytes, for an upright image of this (width, height); and whether it is
     damaged, in words."""
     try:

@@ -48,9 +48,7 @@ def check_output(path: FilePath, inputs: Iterable[FilePath] = ()) -> Path:
             same = own is not None and own == its
             how = "is also" if same else "lies in" if its in near else "holds" if own in beyond else ""
             if how:
-                raise ValueError(
-                    f"{path} {how} an input ({source}); inputs are never overwritten: use another name"
-                )
+                raise ValueError(f"{path} {how} an input ({source}); inputs are never overwritten: use another name")
     return target
 
 

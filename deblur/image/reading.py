@@ -419,9 +419,7 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
             if one_page and page.samplesperpixel == 1 and (is_float or (unsigned and bits == 16)):
                 return _tiff_through_pillow(f, path, tiff)
             name = tifffile.COMPRESSION(page.compression).name
-            raise Refusal(
-                f"is compressed with {name}; install imagecodecs, or save without compression"
-            ) from error
+            raise Refusal(f"is compressed with {name}; install imagecodecs, or save without compression") from error
         axes = ("I" if len(series) > 1 else "") + series[0].axes
         along = [(axis, n) for axis, n in zip(axes, image.shape, strict=True) if axis not in "YXS" and n > 1]
         sizes = tuple(n for _, n in along) or image.shape[: axes.index("Y")][:1]
@@ -445,9 +443,7 @@ def check_set(tiff: Any, path: Path) -> None:
     elsewhere = root.find("{*}BinaryOnly")
     if elsewhere is not None:
         name = elsewhere.get("MetadataFile")
-        raise Refusal(
-            f"is one file of an OME-TIFF that {name} describes; read that if it is a TIFF, or {_PLAIN}"
-        )
+        raise Refusal(f"is one file of an OME-TIFF that {name} describes; read that if it is a TIFF, or {_PLAIN}")
     described = sum(ome.planes(pixels) for pixels in root.iterfind("{*}Image/{*}Pixels"))
     there = sum(page is not None for one in tiff.series for page in one.pages)
     if there < described:

@@ -60,9 +60,7 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
         raise ValueError(f"{path}: {suffix} holds one picture, not a stack of {image.shape[0]}; write a .tif")
     most = {".webp": 2**14 - 1, ".jpg": 2**16 - 1, ".jpeg": 2**16 - 1}.get(suffix, math.inf)
     if max(image.shape) > most:
-        raise ValueError(
-            f"{path}: {suffix} holds at most {most} pixels a side, not {image.shape}; write a .tif"
-        )
+        raise ValueError(f"{path}: {suffix} holds at most {most} pixels a side, not {image.shape}; write a .tif")
     if bits is None:
         own = 8 * image.dtype.itemsize if image.dtype.kind in "bu" else 0
         bits = own if own in FORMATS[suffix] else 32 if 32 in FORMATS[suffix] else 8

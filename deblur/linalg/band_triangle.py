@@ -129,9 +129,7 @@ class BandTriangle:
         try:
             c = scipy.linalg.cholesky(np.eye(p, dtype=z.dtype) - z.T @ z, check_finite=False)
         except np.linalg.LinAlgError:
-            raise SingularMatrixError(
-                f"without these {p} rows the matrix is singular: increase the damping"
-            ) from None
+            raise SingularMatrixError(f"without these {p} rows the matrix is singular: increase the damping") from None
         new = self._copy(width)
         w = np.zeros((p, n), z.dtype)
         for j in reversed(range(0, n, BLOCK)):
@@ -192,9 +190,7 @@ class BandTriangle:
         diagonal = abs(self.rows[:, 0])
         smallest = int(diagonal.argmin())
         if not diagonal[smallest] > len(self.rows) * np.finfo(self.rows.dtype).eps * diagonal.max():
-            raise SingularMatrixError(
-                f"R is singular to rounding at column {smallest}: increase the damping", smallest
-            )
+            raise SingularMatrixError(f"R is singular to rounding at column {smallest}: increase the damping", smallest)
         n, x = len(self.rows), y.reshape(len(y), -1).astype(self.rows.dtype)
         starts = range(0, n, BLOCK)
         for j in starts if trans else reversed(starts):

@@ -43,9 +43,7 @@ def as_matrix(
     return as_float(a, name, dtype=dtype, finite=finite)
 
 
-def as_rhs(
-    b: Any, rows: int, name: str = "b", *, dtype: np.dtype | None = None, finite: bool = True
-) -> Array:
+def as_rhs(b: Any, rows: int, name: str = "b", *, dtype: np.dtype | None = None, finite: bool = True) -> Array:
     """`b` as right-hand side(s) of a system with `rows` equations: shape (rows,) or (rows, k)."""
     b = unwrapped(b, name)
     if b.ndim not in (1, 2) or b.shape[0] != rows:
@@ -72,9 +70,7 @@ def as_system(
     return a.astype(dtype, copy=False), b.astype(dtype, copy=False)
 
 
-def scratch(
-    a: Array, given: Any, overwrite: bool, name: str = "a", *, order: str = "K", empty: bool = False
-) -> Array:
+def scratch(a: Array, given: Any, overwrite: bool, name: str = "a", *, order: str = "K", empty: bool = False) -> Array:
     """A contiguous array with the values of `a` that may be destroyed, or, if `empty`, room for a result.
 
     `a` is what `as_matrix` or `as_rhs` made of the caller's `given`. It is returned itself where
@@ -157,9 +153,7 @@ def check_pivots(
         usable = (abs(pivots) > threshold) & np.isfinite(1 / pivots) & np.isfinite(pivots)
     if not usable.all():
         i = int(np.argmin(usable))
-        raise SingularMatrixError(
-            f"{what} {first + i}, counted from 0, is {pivots[i]:.3g}; {advice}", index=first + i
-        )
+        raise SingularMatrixError(f"{what} {first + i}, counted from 0, is {pivots[i]:.3g}; {advice}", index=first + i)
 
 
 def warn_ill_conditioned(rcond: float, dtype: np.dtype) -> None:
@@ -195,6 +189,4 @@ def triangle_rcond(a: np.ndarray, lower: bool, unit_diagonal: bool = False, norm
 def check_overflow(x: Array, what: str) -> None:
     """Raise SingularMatrixError if `x`, computed from finite data, is not finite."""
     if not all_true(get_xp(x).isfinite(x)):
-        raise SingularMatrixError(
-            f"{what} overflows the range of {x.dtype}: rescale or regularise the matrix"
-        )
+        raise SingularMatrixError(f"{what} overflows the range of {x.dtype}: rescale or regularise the matrix")

@@ -163,9 +163,7 @@ def _invert_triangle(columns: _Columns, first: int, last: int) -> None:
     invert_lower(square, invert_blocks(square, columns.status))
 
 
-def cholesky(
-    a: Array, room: Array, given: Array | None = None, later: bool = False
-) -> tuple[Array, PivotStatus]:
+def cholesky(a: Array, room: Array, given: Array | None = None, later: bool = False) -> tuple[Array, PivotStatus]:
     """L with zeros above, in `room`, which may be `a`, and what was found; `given` is what the caller passed.
 
     A pivot that fails raises, unless the status is to be checked `later`.

@@ -157,8 +157,7 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     if not float(diagonal.min()) > n * float(np.finfo(dtype).eps) * float(diagonal.max()):
         smallest = int(diagonal.argmin())
         raise SingularMatrixError(
-            f"[H; sqrt(lam) I] is singular to rounding at column {smallest} "
-            f"with lam = {lam:.3g}; take a larger lam",
+            f"[H; sqrt(lam) I] is singular to rounding at column {smallest} with lam = {lam:.3g}; take a larger lam",
             smallest,
         )
     factor = DampedQR(h, float(lam), r, ht)
@@ -166,8 +165,7 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     if not rcond > float(np.finfo(dtype).eps):
         raise SingularMatrixError(
             f"[H; sqrt(lam) I] is singular to {dtype} rounding with lam = {lam:.3g}: the square of its reciprocal "
-            f"condition number is {rcond:.1e}; take a larger lam"
-            + (" or float64" if dtype == np.float32 else "")
+            f"condition number is {rcond:.1e}; take a larger lam" + (" or float64" if dtype == np.float32 else "")
         )
     return factor
 

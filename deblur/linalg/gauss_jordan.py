@@ -192,9 +192,7 @@ def gauss_jordan_solve(
         gauss_jordan_gpu.solve(a, x, threshold, given_a)
         return b
     # Of white noise z, the mean of ‖A⁻¹z‖² is the square of A⁻¹'s Frobenius norm.
-    probes = np.asfortranarray(
-        np.random.default_rng(0).standard_normal((n, _PROBES if check_finite else 0)), a.dtype
-    )
+    probes = np.asfortranarray(np.random.default_rng(0).standard_normal((n, _PROBES if check_finite else 0)), a.dtype)
     norm = checks.matrix_norm(a, "F") if check_finite else 0.0
     _eliminate(a, [x, probes], block, threshold)
     checks.check_overflow(x, "the solution")

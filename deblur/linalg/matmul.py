@@ -17,9 +17,7 @@ _ENGINES = {"highest": "auto", "fp16x3": "fastest"}
 PRECISIONS = tuple(_ENGINES)
 
 
-def matmul(
-    a: Any, b: Any, *, out: Array | None = None, precision: str = "highest", check_finite: bool = True
-) -> Array:
+def matmul(a: Any, b: Any, *, out: Array | None = None, precision: str = "highest", check_finite: bool = True) -> Array:
     """Product of two matrices, or of a matrix and a vector.
 
     Parameters

@@ -148,9 +148,7 @@ def _tiled(x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, low
     )  # fmt: skip
 
 
-def _wgmma(
-    x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool, half: bool
-) -> None:
+def _wgmma(x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool, half: bool) -> None:
     """Pack both operands, k by k where they are large, and multiply."""
     m, n, k = z.rows, z.cols, x.cols
     blocks_m, blocks_n = -(-m // _SIZES.TILE), -(-n // _SIZES.TILE)
@@ -197,9 +195,7 @@ def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | 
     kernels.get("matmul_wgmma", "matmul_row_max", np.float32)(
         (-(-k // _WGMMA.PANEL), grid[1]), 256, x, ld, along_k, rows, k, row_max
     )
-    kernels.get("matmul_wgmma", "matmul_pack_half", np.float32)(
-        grid, 256, x, ld, along_k, rows, k, row_max, packed
-    )
+    kernels.get("matmul_wgmma", "matmul_pack_half", np.float32)(grid, 256, x, ld, along_k, rows, k, row_max, packed)
     return packed, row_max
 
 

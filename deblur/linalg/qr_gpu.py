@@ -71,9 +71,7 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
         elif n <= m and batch >= 2 * _properties().multiprocessors:
             return Plan("single-launch", f"{batch} matrices keep every multiprocessor busy, one each")
     if mode in ("reduced", "r") and m > 8 * n and m > BATCHED_ROWS and (n <= 256 or m > CLUSTER_ROWS):
-        return Plan(
-            "tall-skinny", f"{m} rows of {n}: blocks of rows are independent until their triangles meet"
-        )
+        return Plan("tall-skinny", f"{m} rows of {n}: blocks of rows are independent until their triangles meet")
     if m <= BATCHED_ROWS or (_has_clusters() and m <= CLUSTER_ROWS):
         return Plan("streaming", "panels one after the other, their updates spread over the GPU")
     return Plan("cusolver", f"a panel of {m} rows is more than the registers of a cluster hold on this GPU")

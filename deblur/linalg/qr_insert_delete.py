@@ -121,11 +121,7 @@ def insert(
     """`qr_insert` of a matrix `u` at 0 ≤ k, without any check."""
     xp, m, n, economic = get_xp(Q), len(Q), R.shape[1], _is_economic(Q)
     name, count = ("add_rows", len(u)) if which == "row" else ("add_columns", u.shape[1])
-    if (
-        xp is np
-        and rotations_are_faster(name, m, n, count, economic)
-        and not _close_to_span(Q, u, which, economic)
-    ):
+    if xp is np and rotations_are_faster(name, m, n, count, economic) and not _close_to_span(Q, u, which, economic):
         return scipy.linalg.qr_insert(Q, R, u, k, which, rcond, overwrite, False)
     if which == "row":
         Q, R = add_rows(Q, R, n, k, u)
@@ -201,9 +197,7 @@ def qr_delete(
     return delete(Q, R, np.arange(k, k + p), which, overwrite_qr)
 
 
-def delete(
-    Q: Array, R: Array, gone: np.ndarray, which: str = "row", overwrite: bool = False
-) -> tuple[Array, Array]:
+def delete(Q: Array, R: Array, gone: np.ndarray, which: str = "row", overwrite: bool = False) -> tuple[Array, Array]:
     """`qr_delete` of one or more ascending indices, without any check."""
     xp, m, n, economic = get_xp(Q), len(Q), R.shape[1], _is_economic(Q)
     k, p = int(gone[0]), len(gone)

@@ -92,9 +92,7 @@ class QRModel:
     [1.0, 2.0]
     """
 
-    def __init__(
-        self, a: Any, b: Any, *, keep_q: bool = True, method: str = "auto", check_finite: bool = True
-    ) -> None:
+    def __init__(self, a: Any, b: Any, *, keep_q: bool = True, method: str = "auto", check_finite: bool = True) -> None:
         self._method = check_method(method)
         self._finite = bool(check_finite)
         a = as_matrix(a, "a", finite=self._finite)
@@ -200,9 +198,7 @@ class QRModel:
                 return insert(s.q, self.r, u, k)
             return add_rows(None, s.rd, n, k, xp.concatenate([u, b], axis=1))
 
-        self._change(
-            "add_rows", len(u), k, method, update, lambda: (s.a.with_rows(k, u), _insert(s.b, k, b, 0))
-        )
+        self._change("add_rows", len(u), k, method, update, lambda: (s.a.with_rows(k, u), _insert(s.b, k, b, 0)))
 
     def remove_rows(self, rows: Any, *, method: str | None = None) -> None:
         """Take equations out.
@@ -223,9 +219,7 @@ class QRModel:
         gone = indices(rows, m, "rows")
         p = len(gone)
         if m - p < n:
-            raise ValueError(
-                f"{m - p} rows would be left for {n} columns: remove at most {m - n}, or columns first"
-            )
+            raise ValueError(f"{m - p} rows would be left for {n} columns: remove at most {m - n}, or columns first")
 
         def update() -> Factors:
             if s.q is not None:
@@ -236,9 +230,7 @@ class QRModel:
             rd, z = self._extended(unit, where)
             return remove_rows(None, rd, n, z, triangular=True)
 
-        self._change(
-            "remove_rows", p, 0, method, update, lambda: (s.a.without_rows(gone), _delete(s.b, gone))
-        )
+        self._change("remove_rows", p, 0, method, update, lambda: (s.a.without_rows(gone), _delete(s.b, gone)))
 
     def add_columns(self, u: Any, k: int | None = None, *, method: str | None = None) -> None:
         """Put unknowns in.
@@ -261,9 +253,7 @@ class QRModel:
         k = n if k is None else position(k, n)
         p = u.shape[1]
         if n + p > m:
-            raise ValueError(
-                f"{n + p} columns would stand against {m} rows: add at most {m - n}, or rows first"
-            )
+            raise ValueError(f"{n + p} columns would stand against {m} rows: add at most {m - n}, or rows first")
 
         def update() -> Factors:
             if s.q is not None:
@@ -271,9 +261,7 @@ class QRModel:
             rd, z = self._extended(u)
             return add_columns(None, rd, n, k, z, triangular=True)
 
-        self._change(
-            "add_columns", p, k, method, update, lambda: (RowBlocks((_insert(s.a.matrix(), k, u, 1),)), s.b)
-        )
+        self._change("add_columns", p, k, method, update, lambda: (RowBlocks((_insert(s.a.matrix(), k, u, 1),)), s.b))
 
     def remove_columns(self, columns: Any, *, method: str | None = None) -> None:
         """Take unknowns out.
@@ -312,9 +300,7 @@ class QRModel:
             return
         s, (m, n) = self._state, self.shape
         device = "gpu" if is_cupy(s.rd) else "cpu"
-        plan = plan_update(
-            which, m, n, p, k, keep_q=self.keep_q, rhs=s.b.shape[1], dtype=s.rd.dtype, device=device
-        )
+        plan = plan_update(which, m, n, p, k, keep_q=self.keep_q, rhs=s.b.shape[1], dtype=s.rd.dtype, device=device)
         note = ""
         if method == "auto":
             method = plan.choice

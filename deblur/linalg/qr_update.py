@@ -89,9 +89,7 @@ def add_columns(
     return q, new
 
 
-def remove_rows(
-    q: Array | None, r: Array, n: int, z: Array, triangular: bool = False
-) -> tuple[Array | None, Array]:
+def remove_rows(q: Array | None, r: Array, n: int, z: Array, triangular: bool = False) -> tuple[Array | None, Array]:
     """Rows whose rows of Q are `z` (l, p), transposed, taken out; `q` is without them already and is used up."""
     xp = get_xp(r)
     rows, p = z.shape

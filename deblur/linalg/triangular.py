@@ -161,9 +161,7 @@ def inverse(l: Array, *, lower: bool = True, unit_diagonal: bool = False) -> Arr
     return l
 
 
-def substitute(
-    l: Array, x: Array, *, trans: bool = False, lower: bool = True, unit_diagonal: bool = False
-) -> None:
+def substitute(l: Array, x: Array, *, trans: bool = False, lower: bool = True, unit_diagonal: bool = False) -> None:
     """`solve_triangular` in place on a contiguous `x`, without any check."""
     if x.size == 0:
         return

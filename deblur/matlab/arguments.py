@@ -60,9 +60,7 @@ def match_word(word: Any, choices: Sequence[str], what: str) -> str:
     return hits[0]
 
 
-def as_scalar(
-    value: Any, name: str, low: float = -math.inf, high: float = math.inf, *, above: bool = False
-) -> float:
+def as_scalar(value: Any, name: str, low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> float:
     """`value` as a finite float between `low` (exclusive if `above`) and `high`."""
     single = asnumpy(unwrapped(value, name))
     number = float(single.item()) if single.size == 1 and single.dtype.kind in "biuf" else math.nan

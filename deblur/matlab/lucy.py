@@ -280,9 +280,7 @@ class _Estimate:
             return cls(start, start, [xp.zeros_like(start), xp.zeros_like(start)])
         last, before, steps = (xp.asarray(a) for a in cell[1:])
         if last.shape != start.shape or before.shape != start.shape or steps.shape != (*start.shape, 2):
-            raise ValueError(
-                f"the cell array is of a call with other sizes: {last.shape} is not {start.shape}"
-            )
+            raise ValueError(f"the cell array is of a call with other sizes: {last.shape} is not {start.shape}")
         return cls(last, before, list(xp.moveaxis(steps, -1, 0)))
 
     def ahead(self) -> Array:
@@ -313,9 +311,7 @@ def _like_image(value: Any, name: str, default: float, image: Array) -> Array:
     if a.size == 1:
         a = get_xp(image).full(image.shape, float(a.item()))
     if a.shape != image.shape or bool((a < 0).any()):
-        raise ValueError(
-            f"{name} must be a number >= 0, or an array of them of the image's shape {image.shape}"
-        )
+        raise ValueError(f"{name} must be a number >= 0, or an array of them of the image's shape {image.shape}")
     return a
 
 

@@ -84,9 +84,7 @@ def imnoise(
     values = [*parameters, *list(defaults.values())[len(parameters) :]]
     a = arguments.as_array(img, "img")
     # A signed value is no count, so MATLAB has no Poisson noise for int16.
-    arguments.check_class(
-        a.dtype, "img", [c for c in arguments.IMAGE_CLASSES if c != "int16" or kind != "poisson"]
-    )
+    arguments.check_class(a.dtype, "img", [c for c in arguments.IMAGE_CLASSES if c != "int16" or kind != "poisson"])
     check_finite(a, "img")
     dtype = a.dtype
     rng = np.random.default_rng(seed)

@@ -61,9 +61,7 @@ def psf2otf(psf: Array, outsize: Sequence[int] | None = None) -> Array:
     psf = psf.astype(np.complex128 if psf.dtype.kind == "c" else np.float64)
     psf, size = _sizes(psf, outsize)
     if any(m > n for m, n in zip(psf.shape, size, strict=True)):
-        raise ValueError(
-            f"outsize {size} is smaller than the PSF {psf.shape}; crop the PSF or enlarge outsize"
-        )
+        raise ValueError(f"outsize {size} is smaller than the PSF {psf.shape}; crop the PSF or enlarge outsize")
     padded = xp.pad(psf, [(0, n - m) for m, n in zip(psf.shape, size, strict=True)])
     axes = tuple(range(padded.ndim))
     centred = xp.roll(padded, tuple(-(m // 2) for m in psf.shape), axes)

@@ -66,15 +66,11 @@ class Blur(LinearMap):
     ) -> None:
         self.boundary = edge = get_boundary(boundary)
         self.psf, self.image_shape, self.origin = check_geometry(psf, shape, origin, longer=edge.open)
-        self.scene_shape = tuple(
-            n + edge.extra(m) for n, m in zip(self.image_shape, self.psf.shape, strict=True)
-        )
+        self.scene_shape = tuple(n + edge.extra(m) for n, m in zip(self.image_shape, self.psf.shape, strict=True))
         if edge.continued:
             for size, pads in zip(self.image_shape, self._pads, strict=True):
                 edge.check(size, *pads)
-        lengths, self._torus_origin = zip(
-            *map(edge.torus, self.image_shape, self.psf.shape, self.origin), strict=True
-        )
+        lengths, self._torus_origin = zip(*map(edge.torus, self.image_shape, self.psf.shape, self.origin), strict=True)
         self._lengths = lengths
 
     @cached_property

@@ -78,9 +78,7 @@ class Boundary(str):
     def _outside(self, x: Array, n: int, before: int, after: int) -> tuple[Array, Array]:
         """The rows of `matrix` before and after the line itself, dense, like `x`."""
         e = self.matrix(n, -before, n + after)
-        return tuple(
-            get_xp(x).asarray(part.toarray().astype(x.dtype)) for part in (e[:before], e[before + n :])
-        )
+        return tuple(get_xp(x).asarray(part.toarray().astype(x.dtype)) for part in (e[:before], e[before + n :]))
 
     # -- what follows from the flags, for an axis of n pixels of the image, a PSF of m with its origin at o ---------
 
@@ -214,9 +212,7 @@ def get_boundary(boundary: str) -> Boundary:
     return BOUNDARIES[boundary]
 
 
-def _sparse(
-    rows: np.ndarray, cols: np.ndarray, data: np.ndarray, shape: tuple[int, int]
-) -> scipy.sparse.csr_array:
+def _sparse(rows: np.ndarray, cols: np.ndarray, data: np.ndarray, shape: tuple[int, int]) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array((data, (rows, cols)), shape=shape)
 
 

@@ -145,10 +145,7 @@ def convolution_matrix(
     indptr = np.arange(0, len(indices) + 1, count, dtype=index)
     t = scipy.sparse.csr_array((data, indices, indptr), shape=(pixels, math.prod(wide)))
     first = [o - (m - 1) for o, m in zip(origin, h.shape, strict=True)]
-    e = [
-        boundary.matrix(p, a, a + size + m - 1)
-        for p, a, size, m in zip(scene, first, image, h.shape, strict=True)
-    ]
+    e = [boundary.matrix(p, a, a + size + m - 1) for p, a, size, m in zip(scene, first, image, h.shape, strict=True)]
     out = scipy.sparse.csr_array(t @ reduce(partial(scipy.sparse.kron, format="csr"), e))
     out.sort_indices()
     return out

@@ -105,11 +105,7 @@ class LinearMap:
         return (id(self),)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, LinearMap)
-            and type(self) is type(other)
-            and self._identity() == other._identity()
-        )
+        return isinstance(other, LinearMap) and type(self) is type(other) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
         return hash(self._identity())

@@ -51,9 +51,7 @@ def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: boo
     from cupy.cuda import cufft
 
     half = half_of(lengths)
-    there, back = (
-        (cufft.CUFFT_R2C, cufft.CUFFT_C2R) if dtype.char == "f" else (cufft.CUFFT_D2Z, cufft.CUFFT_Z2D)
-    )
+    there, back = (cufft.CUFFT_R2C, cufft.CUFFT_C2R) if dtype.char == "f" else (cufft.CUFFT_D2Z, cufft.CUFFT_Z2D)
     if len(lengths) == 1:
         return cufft.Plan1d(lengths[0], there, batch), cufft.Plan1d(lengths[0], back, batch)
     whole = (*lengths[:-1], 2 * half[-1]) if padded else lengths
@@ -68,9 +66,7 @@ def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: boo
     allocate = cupy.cuda.get_allocator()
     with cupy.cuda.using_allocator(shared):
         return tuple(
-            cufft.PlanNd(
-                lengths, a, 1, math.prod(a), b, 1, math.prod(b), kind, batch, "C", len(lengths) - 1, b[-1]
-            )
+            cufft.PlanNd(lengths, a, 1, math.prod(a), b, 1, math.prod(b), kind, batch, "C", len(lengths) - 1, b[-1])
             for kind, a, b in ((there, whole, half), (back, half, whole))
         )
 
@@ -80,9 +76,7 @@ def analyse(x: Array, lengths: tuple[int, ...]) -> Array:
     import cupy
 
     images = _whole(x, lengths)
-    spectra = cupy.empty(
-        (*x.shape[: -len(lengths)], *half_of(lengths)), np.result_type(x.dtype, np.complex64)
-    )
+    spectra = cupy.empty((*x.shape[: -len(lengths)], *half_of(lengths)), np.result_type(x.dtype, np.complex64))
     plans(lengths, len(images), x.dtype)[0].fft(images, spectra, 0)
     return spectra
 
@@ -145,9 +139,7 @@ def serves_psf(psf: np.ndarray, lengths: tuple[int, ...]) -> bool:
     return psf.ndim == 2 and psf.size <= 128 * 128 and len(lengths) == 2 and max(lengths) <= 65535 * _AT.ROWS
 
 
-def spectrum(
-    psf: np.ndarray, lengths: tuple[int, ...], origin: Sequence[int], dtype: np.dtype | None
-) -> Array:
+def spectrum(psf: np.ndarray, lengths: tuple[int, ...], origin: Sequence[int], dtype: np.dtype | None) -> Array:
     """Half of the PSF's spectrum with its origin at index 0, complex of `dtype`; without one |ĥ|² in float64."""
     import cupy
 

@@ -134,15 +134,12 @@ class VaryingBlur(LinearMap):
         self.norm_bound = float(np.sqrt(sums.max() * np.abs(nodes).max(axis=0).sum(axis=(-2, -1)).max()))
         self.dc_gain = float(mean.sum())
         least = float(nodes.min(initial=0.0))
-        self.nonnegative = (
-            float(psfs.min()) >= 0 and least >= -self.error * sums.max() and self.boundary.weight == 1
-        )
+        self.nonnegative = float(psfs.min()) >= 0 and least >= -self.error * sums.max() and self.boundary.weight == 1
 
     def __repr__(self) -> str:
         m, n = self.mean_blur.psf.shape
         return (
-            f"VaryingBlur({m}x{n} PSF, {self.terms} terms, image {self.image_shape}, "
-            f"boundary={str(self.boundary)!r})"
+            f"VaryingBlur({m}x{n} PSF, {self.terms} terms, image {self.image_shape}, boundary={str(self.boundary)!r})"
         )
 
     def _identity(self) -> tuple[object, ...]:
@@ -310,9 +307,7 @@ def _placed(psfs: Any, positions: Any, shape: tuple[int, ...]) -> tuple[np.ndarr
     sizes = _sizes(psfs)
     if len(sizes) > 1:
         said = " and ".join(" x ".join(map(str, size)) for size in sorted(sizes))
-        raise ValueError(
-            f"the PSFs have several sizes, {said}: bring them to one (deblur.psf.prepare, size=...)"
-        )
+        raise ValueError(f"the PSFs have several sizes, {said}: bring them to one (deblur.psf.prepare, size=...)")
     h = asnumpy(as_real(unwrapped(psfs, "psfs"), "psfs", np.float64))
     if positions is None:
         if h.ndim not in (4, 5) or h.size == 0:
@@ -341,9 +336,7 @@ def _placed(psfs: Any, positions: Any, shape: tuple[int, ...]) -> tuple[np.ndarr
         at, h = at[order], h[order]
         same = (np.diff(at, axis=0) == 0).all(axis=1)
         if same.any():
-            raise ValueError(
-                f"two PSFs are said to be at {at[int(np.argmax(same))].tolist()}; average them first"
-            )
+            raise ValueError(f"two PSFs are said to be at {at[int(np.argmax(same))].tolist()}; average them first")
     for k, place in enumerate(h):
         for one in place if place.ndim == 3 else [place]:
             check_psf(one, f"the PSF at {at[k].tolist()}")

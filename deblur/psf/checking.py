@@ -204,9 +204,7 @@ def alarm(image: np.ndarray, psf: np.ndarray) -> str | None:
     if _asymmetry(h) > _ASYMMETRIC:
         ghosts = _sparsity_gain(picture, h, spectrum.noise)
         if ghosts < -0.03:
-            return (
-                f"rotated by 180 degrees it leaves fewer ghosts ({100 * ghosts:+.1f} %): try psf[::-1, ::-1]"
-            )
+            return f"rotated by 180 degrees it leaves fewer ghosts ({100 * ghosts:+.1f} %): try psf[::-1, ::-1]"
     if min(image.shape) < 360 or not _has_lobes(h):  # too few frequencies to tell the size
         return None
     scales = [s for s in _SCALES if abs(math.log(s)) > 0.3 and max(h.shape) * s <= spectrum.side]

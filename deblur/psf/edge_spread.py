@@ -118,9 +118,7 @@ def _found(image: np.ndarray) -> Edge:
         if best is None or spoilt < 0.9 * best[0]:
             best = (spoilt, edge)
     if best is None:
-        raise ValueError(
-            f"no straight, slanted edge was found; give region=(top, bottom, left, right){refused}"
-        )
+        raise ValueError(f"no straight, slanted edge was found; give region=(top, bottom, left, right){refused}")
     return best[1]
 
 

@@ -28,9 +28,7 @@ from .models import Size, airy_profile, as_shape, coordinates, delta, unit_sum
 from .shaping import crop
 
 
-def from_edge(
-    image: Any, region: Region | Sequence[Region] | None = None, size: Size | None = None
-) -> PSFEstimate:
+def from_edge(image: Any, region: Region | Sequence[Region] | None = None, size: Size | None = None) -> PSFEstimate:
     """Measure the PSF from an image of a straight, slightly slanted edge between dark and bright.
 
     Parameters

@@ -239,9 +239,7 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
         return found.map.psfs
     files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
     if len(files) != grid[0] * grid[1]:
-        raise ValueError(
-            f"{path} holds {len(files)} files, and a grid of {grid[0]} x {grid[1]} has {np.prod(grid)}"
-        )
+        raise ValueError(f"{path} holds {len(files)} files, and a grid of {grid[0]} x {grid[1]} has {np.prod(grid)}")
     each = [load(p) for p in files]
     for p, h in zip(files, each, strict=True):
         if h.shape != each[0].shape:

@@ -26,8 +26,7 @@ def as_lengths(text: str) -> tuple[float, ...]:
 
 #: The builder of each form. Its parameters, in their order, are the words of the form.
 TABLE: dict[str, Callable[..., np.ndarray]] = {
-    build.__name__: build
-    for build in (gaussian, disk, motion, box, moffat, airy, delta, microscope, confocal)
+    build.__name__: build for build in (gaussian, disk, motion, box, moffat, airy, delta, microscope, confocal)
 } | {"shake": camera_shake, "lightsheet": light_sheet}
 # How a word is read that is not one number.
 _READERS: dict[str, Callable[[str], object]] = {

@@ -209,9 +209,7 @@ def _averaged(radii: np.ndarray, table: np.ndarray, at: np.ndarray, weights: np.
     return np.stack([weights @ spline(distances) for distances in at])
 
 
-def _integrated(
-    size: Size, voxel: Lengths, finest: float, intensity: Intensity, z: float = 0.0
-) -> np.ndarray:
+def _integrated(size: Size, voxel: Lengths, finest: float, intensity: Intensity, z: float = 0.0) -> np.ndarray:
     """The PSF of an intensity whose finest period is given, integrated over each voxel."""
     shape = as_shape(size, None)
     if len(shape) == 1 or not all(n % 2 for n in shape):

@@ -69,9 +69,7 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
     if s.shape != b.shape:
         raise ValueError(f"the images have the shapes {s.shape} and {b.shape}; cut them to the same part")
     if min(n - 2 * (m + 2 * _SPARE) for n, m in zip(s.shape, shape, strict=True)) < 16:
-        raise ValueError(
-            f"images {s.shape} do not determine a PSF {shape}: take larger images or a smaller size"
-        )
+        raise ValueError(f"images {s.shape} do not determine a PSF {shape}: take larger images or a smaller size")
     for image, name in ((s, "sharp"), (b, "blurred")):
         if not np.ptp(image) > 0:
             raise ValueError(f"the {name} image is of one brightness: it shows nothing that could be blurred")
@@ -169,9 +167,7 @@ class _System:
             support = support * ~negative
         return np.maximum(h, 0)
 
-    def linear(
-        self, right: np.ndarray, lam: float, support: np.ndarray, start: np.ndarray | None = None
-    ) -> np.ndarray:
+    def linear(self, right: np.ndarray, lam: float, support: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
         """The solutions (..., m, n) for right sides (..., m, n) that are zero outside a support (m, n)."""
 
         def normal(h: np.ndarray) -> np.ndarray:

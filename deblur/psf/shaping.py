@@ -145,9 +145,7 @@ def for_voxels(psf: Any, voxel: Lengths | None, image_voxel: Lengths | None) -> 
     if voxel is None or image_voxel is None:
         if voxel is not image_voxel:
             whose, other = ("image", voxel) if image_voxel is None else ("PSF", image_voxel)
-            warn(
-                f"the size of the {whose}'s voxels is not known, the other's is {other}: nothing is resampled"
-            )
+            warn(f"the size of the {whose}'s voxels is not known, the other's is {other}: nothing is resampled")
         return h
     own, its = (np.array(per_axis(sides, h.ndim, "voxel")) for sides in (voxel, image_voxel))
     scales = np.where(np.abs(own / its - 1) < 0.01, 1.0, own / its)

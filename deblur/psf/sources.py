@@ -112,9 +112,7 @@ def checked_positions(positions: Any, shape: tuple[int, ...]) -> np.ndarray:
     names = ("plane", "row", "column")[-len(shape) :]
     at = np.atleast_2d(np.asarray(positions, dtype=float))
     if at.ndim != 2 or at.shape[1] != len(shape) or at.size == 0 or not np.isfinite(at).all():
-        raise ValueError(
-            f"positions must be (k, {len(shape)}) finite numbers, {', '.join(names)}, not {at.shape}"
-        )
+        raise ValueError(f"positions must be (k, {len(shape)}) finite numbers, {', '.join(names)}, not {at.shape}")
     outside = ((at < -0.5) | (at > np.array(shape) - 0.5)).any(axis=1)
     if outside.any():
         first = ", ".join(f"{name} {value:g}" for name, value in zip(names, at[outside][0], strict=True))

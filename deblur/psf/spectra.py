@@ -39,9 +39,7 @@ class PictureSpectrum:
         least = min(image.shape)
         side = 128 if least >= 256 else 2 * (least // 4)
         if least < 32:
-            raise ValueError(
-                f"an image of shape {image.shape} is too small: 32 x 32 are needed, better 256 x 256"
-            )
+            raise ValueError(f"an image of shape {image.shape} is too small: 32 x 32 are needed, better 256 x 256")
         self.side, self.windows = side, 0
         window = np.outer(*(np.hanning(side + 1)[:-1],) * 2)
         window /= math.sqrt(float((window**2).sum()))

@@ -128,9 +128,7 @@ class GpuSteps(Steps):
                 self._records.append(place)
                 at += 2 * count
 
-    def bind(
-        self, domain: TorusDomain, problem: Problem, g: Array, regularizers: Sequence[Regularizer]
-    ) -> None:
+    def bind(self, domain: TorusDomain, problem: Problem, g: Array, regularizers: Sequence[Regularizer]) -> None:
         """Take the data of a solve."""
         self.domain, self.problem, self.regularizers, self.count = domain, problem, regularizers, 0
         self.g[...] = g

@@ -298,9 +298,7 @@ def _refined(
     return scene
 
 
-def _finished(
-    problem: Problem, g: Array, near: Array, level: float, variation: Array | None, white: float
-) -> Array:
+def _finished(problem: Problem, g: Array, near: Array, level: float, variation: Array | None, white: float) -> Array:
     """Refine `near` by `_LAST_STEPS` plug-and-play steps with the network; `white` is the 99.5 % quantile."""
     data, nothing = _data_problem(problem, variation), Solution(problem.xp.zeros_like(near))
     last = max(_LAST * math.sqrt(level) / abs(brightness_of(problem.operator)), _LEAST * white)

@@ -184,8 +184,7 @@ class _AxisSvd:
         self._split = len(parts) > 1
         self._v = [xp.ascontiguousarray(v, dtype) for _, _, v in parts]
         self._u = [
-            mine if u is v else xp.ascontiguousarray(u, dtype)
-            for mine, (u, _, v) in zip(self._v, parts, strict=True)
+            mine if u is v else xp.ascontiguousarray(u, dtype) for mine, (u, _, v) in zip(self._v, parts, strict=True)
         ]
         values = [s for _, s, _ in parts]
         self.values = (xp.concatenate(values) if self._split else values[0]).astype(dtype)

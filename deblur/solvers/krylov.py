@@ -158,9 +158,7 @@ class Bidiagonalization:
         self._last = [xp.empty((k, n), g.dtype) for n in sizes]
         self._bases: tuple[list[Array], list[Array]] = ([], [])
         # Of an operator with one PSF the FFT plans are cached, so that a step can be captured.
-        self._ops = frame_vectors(
-            g, k, max(sizes), _BLOCK, lambda: not keep and operator.shift_invariant is not None
-        )
+        self._ops = frame_vectors(g, k, max(sizes), _BLOCK, lambda: not keep and operator.shift_invariant is not None)
         self._squared, self._h = xp.zeros(k), xp.zeros((_BLOCK, k))
         self._record, self._tiny = Record(k, xp), 8 * float(np.finfo(g.dtype).eps)
         self.steps, self._submitted = 0, 0  # steps whose norms were read, and those that the device was given

@@ -354,9 +354,7 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
     return replace(problem, noise=model, fidelity=fidelity)
 
 
-def psf_noise(
-    g: Array, psf: np.ndarray, noise: float | None = None, error: float | None = None
-) -> NoiseModel:
+def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: float | None = None) -> NoiseModel:
     """`psf_error` with the noise that the error leaves in the image; for a checked image."""
     nothing, reach = NoiseModel(0.0, noise or 0.0, 0.0, math.inf), max(psf.shape)
     # What the boundary changes is left out if the image is large enough.

@@ -127,9 +127,7 @@ def refined(
     return image, iterations, False, why
 
 
-def _right(
-    problem: Problem, r: np.ndarray, z: np.ndarray, image: np.ndarray, b: np.ndarray, moved: np.ndarray
-) -> bool:
+def _right(problem: Problem, r: np.ndarray, z: np.ndarray, image: np.ndarray, b: np.ndarray, moved: np.ndarray) -> bool:
     """Whether every frame is within the tolerance, by the norms of r, z, image and b and by what moved the image."""
     close, rounding = tolerance(problem)
     norm, lam = problem.operator.norm_bound**2 + problem.lam, problem.lam

@@ -68,9 +68,7 @@ from .noise import NoiseModel, estimate_noise_model, noise_variance
 from .start import all_weights, filled
 from .windows import cut
 
-_WINDOW = (
-    256  # pixels of a side, at least, of the windows that stand for a large image; a quarter for a volume
-)
+_WINDOW = 256  # pixels of a side, at least, of the windows that stand for a large image; a quarter for a volume
 
 
 def refuses(problem: Problem) -> str | None:
@@ -204,9 +202,7 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
     return Solution(run.point, n, converged, why, History(*columns), stopped=stopped)
 
 
-def _least_error(
-    problem: Problem, g: Array, w: Array, start: Array | None, limit: int
-) -> tuple[int, bool, str]:
+def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
     """(the number of iterations after which f is expected nearest to the truth, whether it was found, words)."""
     where, psf = "", problem.operator.mean_blur.psf
     side = max(_WINDOW, 3 * max(psf.shape)) if psf.ndim < 3 else max(_WINDOW // 4, 2 * max(psf.shape))
@@ -217,9 +213,7 @@ def _least_error(
         start, where = None, f" in {len(g)} windows of {by(g.shape[2:])} pixels"
         w = problem.xp.concatenate([w, w])
     # Noise of the same variance, added and taken away, makes two images whose noise is independent, and twice as large.
-    noise = random_signs(g.shape, g.dtype, problem.xp) * problem.xp.sqrt(_variance(problem, g)).astype(
-        g.dtype
-    )
+    noise = random_signs(g.shape, g.dtype, problem.xp) * problem.xp.sqrt(_variance(problem, g)).astype(g.dtype)
     run = _Run(problem, problem.xp.concatenate([g + noise, g - noise]), w, watched=True)
     middle = [
         slice(c.start + (n - min(n, side)) // 2, c.start + (n + min(n, side)) // 2)

@@ -189,9 +189,7 @@ def symbol_at(blur: Blur, lengths: Sequence[int], first: int, dtype: DTypeLike, 
     shape, torus = blur.image_shape, tuple(lengths)
     if device.gpu is not None and torus_gpu.serves_psf(blur.psf, torus):
         return torus_gpu.symbol(blur.psf, torus, blur.origin, first, device.xp.empty(shape, dtype))
-    angles = [
-        2 * np.pi * np.arange(first, first + n) / length for n, length in zip(shape, torus, strict=True)
-    ]
+    angles = [2 * np.pi * np.arange(first, first + n) / length for n, length in zip(shape, torus, strict=True)]
     quarter = quadrant(blur)
     assert quarter is not None
     return cosine_symbol(quarter, angles, device).astype(dtype)

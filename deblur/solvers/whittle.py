@@ -84,9 +84,7 @@ class Cells:
         limits[n:] = np.log([[1e-10, max(0.09, (error or 0.0) ** 2)], [1e-22 * top, top]])
         if start is None:
             level = math.log(float(np.median(power / (self.blurred + 1e-3 * self.white))))
-            start = np.array(
-                [level, *[0] * (n - 1), math.log(1e-3), math.log(0.5 * float(power.min()) + 1e-22 * top)]
-            )
+            start = np.array([level, *[0] * (n - 1), math.log(1e-3), math.log(0.5 * float(power.min()) + 1e-22 * top)])
         at, free = start.copy(), np.ones(n + 2, bool)
         if error is not None:
             at[n], free[n] = math.log(max(error**2, 1e-10)), False

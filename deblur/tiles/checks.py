@@ -52,16 +52,12 @@ def measured(tiling: Tiling, plan: TilePlan) -> list[float]:
     for frame, corner in tiling.layout.spread(4, side):
         tile = tuple((c, c + s) for c, s in zip(corner, side, strict=True))
         with suppress(ValueError):  # NaN, which is reported for the tile itself
-            once, twice = (
-                tiling.solve(tiling.img, frame, tile, [k * d for d in plan.overlap])[0] for k in (1, 2)
-            )
+            once, twice = (tiling.solve(tiling.img, frame, tile, [k * d for d in plan.overlap])[0] for k in (1, 2))
             seams.append(float(abs(once - twice).max()) / (tiling.range or 1.0))
     return seams
 
 
-def with_measured_overlap(
-    tiling: Tiling, psf: np.ndarray, planned: Callable[[tuple[int, int]], TilePlan]
-) -> TilePlan:
+def with_measured_overlap(tiling: Tiling, psf: np.ndarray, planned: Callable[[tuple[int, int]], TilePlan]) -> TilePlan:
     """The plan with the smallest overlap, of those tried, whose seam on the image itself is small enough.
 
     An iteration that stops early differs from itself on another window, however wide: where twice the overlap no
@@ -111,9 +107,7 @@ def residual(
     return Residual(found.residual if tiling.recipe.linear else None, found.data_residual, len(verified))
 
 
-def of_tile(
-    recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: int, tile: Any
-) -> Diagnostics | None:
+def of_tile(recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: int, tile: Any) -> Diagnostics | None:
     """The diagnostics of one tile, without the difference; None where it is not finite or near the border."""
     e = margin(recipe.psfs.shape[1:])
     where, _, trim = surroundings(tile, (e, e), layout.space, wraps=False)

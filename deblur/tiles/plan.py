@@ -225,9 +225,7 @@ def _measured(task: _Task) -> TilePlan:
     if tile == task.size:
         fits = _need(task, task.size) <= task.memory
         return _plan(task, "whole", "the image is one tile" if fits else "no tile fits the memory")
-    why = (
-        f"no formula predicts the seam of method {task.method!r}: it has to be measured on parts of the image"
-    )
+    why = f"no formula predicts the seam of method {task.method!r}: it has to be measured on parts of the image"
     return _plan(task, "measure", f"{why}, at this overlap and at twice that", tile, overlap)
 
 

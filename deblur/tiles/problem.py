@@ -147,9 +147,7 @@ def decide(
         )
     if problem.asked and request.noise is None:  # methods would estimate it from each tile
         options["noise"] = float(estimate_noise(samples().astype(np.float64)))
-    return Recipe(
-        psfs, float(lam), options["dtype"], options, lam_reason, request.boundary_reason, not problem.asked
-    )
+    return Recipe(psfs, float(lam), options["dtype"], options, lam_reason, request.boundary_reason, not problem.asked)
 
 
 def _read_boundary(request: Request, psf: np.ndarray, options: Options, corners: np.ndarray) -> Request:
@@ -164,9 +162,7 @@ def _read_boundary(request: Request, psf: np.ndarray, options: Options, corners:
     return request.under(found, f"{why}, in its corners")
 
 
-def _choose_lam(
-    psf: np.ndarray, request: Request, options: Options, samples: np.ndarray
-) -> tuple[float, str, str]:
+def _choose_lam(psf: np.ndarray, request: Request, options: Options, samples: np.ndarray) -> tuple[float, str, str]:
     """(λ, its reason, the prior) from all windows together; "natural" is the prior where there is noise to hide.
 
     The windows are parts of the scene, which goes on beyond their edges.
@@ -207,9 +203,7 @@ def working_bytes(problem: Problem, shape: tuple[int, int], method: str) -> int:
     return int(METHODS[method].memory(part))
 
 
-def window_solver(
-    recipe: Recipe, psf: int, shape: tuple[int, int], device: Device
-) -> Callable[[Array], Array]:
+def window_solver(recipe: Recipe, psf: int, shape: tuple[int, int], device: Device) -> Callable[[Array], Array]:
     """A function that restores windows (k, c, M, N) of this shape as images."""
     gpu = False if device.gpu is None else device.gpu
     deblurrer = Deblurrer(recipe.psfs[psf], shape, recipe.lam, gpu=gpu, **recipe.options)

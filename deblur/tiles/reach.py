@@ -81,9 +81,7 @@ class Reach:
         # After the middle, and before it; beyond a quarter of the side the wrapped part counts.
         half, last, lines = lengths[axis] // 2, lengths[axis] // 4 + 1, abs(k).sum(axis=1)
         sides = (slice(1, half), slice(None, half, -1))
-        self.after, self.before = (
-            np.append(np.cumsum(lines[side][::-1])[::-1], 0.0)[:last] for side in sides
-        )
+        self.after, self.before = (np.append(np.cumsum(lines[side][::-1])[::-1], 0.0)[:last] for side in sides)
         self.sharp = np.sqrt(np.maximum(*(_field(k[side]) for side in sides)))[:last]
 
     def bound(self, tile: int, overlap: int) -> float:

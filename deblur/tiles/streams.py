@@ -122,9 +122,7 @@ class Report:
             )
         if self.left is not None:
             over = ", above the tolerance" if self.unfinished else ""
-            lines.append(
-                f"refined     {self.left:.1e} of the range is about the error after the last pass{over}"
-            )
+            lines.append(f"refined     {self.left:.1e} of the range is about the error after the last pass{over}")
         if self.residual is not None:
             linear = "" if self.residual.residual is None else f"residual {self.residual.residual:.1e}, "
             lines.append(

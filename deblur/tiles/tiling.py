@@ -89,9 +89,7 @@ class Tiling:
         Everything that windows are solved with.
     """
 
-    def __init__(
-        self, img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[TileOptions]
-    ) -> None:
+    def __init__(self, img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[TileOptions]) -> None:
         given, rest = parted(options, TileOptions)
         self.img, self.workers = img, given.pop("workers") or cores()
         self.layout = layout = Layout(img.shape, given.pop("channel_axis"), given.pop("stack_axis"))
@@ -197,9 +195,7 @@ class Tiling:
         layout = self.layout
         where, sides, trim = surroundings(tile, overlap, layout.space, self.recipe.boundary.wraps)
         known = None if y is None else layout.read(y, frame, where)
-        return refining.corrected(
-            self.recipe, layout.read(img, frame, where), known, frame, sides, trim, last
-        )
+        return refining.corrected(self.recipe, layout.read(img, frame, where), known, frame, sides, trim, last)
 
     def mapped(self, img: Any, y: Any = None, last: bool | None = None) -> tuple[Any, float]:
         """All tiles of an array like the image, by threads; and the largest change of one."""

@@ -143,9 +143,7 @@ def within(shape: Sequence[int], trim: Edges) -> tuple[Any, ...]:
     return (..., *(slice(first, n - last) for n, (first, last) in space))
 
 
-def by_psf(
-    recipe: Recipe, window: Array, frame: int, solve: Callable[[int, slice, Array, Device], Array]
-) -> Array:
+def by_psf(recipe: Recipe, window: Array, frame: int, solve: Callable[[int, slice, Array, Device], Array]) -> Array:
     """The result of `solve` for a window's frames: all at once or, where each has its own PSF, one by one.
 
     `solve` takes the number of the PSF, the frames as a slice, the window as floats on the device that solves it, and
@@ -212,8 +210,7 @@ def pads(psf: Sequence[int], shape: Sequence[int], at_border: Sides, wraps: bool
     """Pixels by which the inner edges of a window are continued; of one that is to wrap round, all after its end."""
     room = (min(max(2 * m, 16), n) for m, n in zip(psf, shape, strict=True))
     return tuple(
-        (0 if before or wraps else p, 0 if after else p)
-        for p, (before, after) in zip(room, at_border, strict=True)
+        (0 if before or wraps else p, 0 if after else p) for p, (before, after) in zip(room, at_border, strict=True)
     )
 
 
@@ -226,9 +223,7 @@ def lengths(
     """
     each = zip(shape, like or shape, pads(psf, shape, at_border, wraps=True), strict=True)
     return tuple(
-        scipy.fft.next_fast_len((most if 2 * most <= 3 * n <= 3 * most else n) + after, real=True)
-        if after
-        else n
+        scipy.fft.next_fast_len((most if 2 * most <= 3 * n <= 3 * most else n) + after, real=True) if after else n
         for n, most, (_, after) in each
     )
 

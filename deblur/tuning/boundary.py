@@ -83,9 +83,7 @@ def find_boundary(
         name = SAFE if SAFE in among else among[0]
         return Found(name, "the border of the picture says nothing, and nothing depends on it")
     others = {name: value for name, value in found.items() if name != SAFE}
-    said = (
-        f"log evidence over 'unknown': {', '.join(f'{name} {value:+.0f}' for name, value in others.items())}"
-    )
+    said = f"log evidence over 'unknown': {', '.join(f'{name} {value:+.0f}' for name, value in others.items())}"
     best = max(others, key=others.__getitem__)
     if SAFE not in among:
         those = "the one that can be had" if len(among) == 1 else f"the best of {', '.join(among)}"

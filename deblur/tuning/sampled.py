@@ -52,7 +52,7 @@ import numpy as np
 
 from ..device import Array, random_signs
 from ..methods import METHODS
-from ..norms import largest, norms_of, probed, total
+from ..norms import largest, norms_of, total
 from ..operators.matrix import by
 from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
@@ -127,7 +127,6 @@ class _Observer:
                 self.probe = perturbed - g
             self.stack = xp.concatenate([g, perturbed])
             self.shown = self.probe if weights is None else xp.where(self.w > 0, self.probe, 0)
-            self.power = float(total(self.shown**2))
             if weights is not None and weights.ndim == g.ndim and len(weights) > 1:
                 fidelity = replace(problem.fidelity, weights=xp.concatenate([weights, weights]))
                 self.problem = replace(self.problem, fidelity=fidelity)
@@ -162,13 +161,10 @@ class _Observer:
         if problem.fidelity.background:
             seen = seen + problem.fidelity.background
         size = norms_of(solution.scene[:k])[0]
-        if self.needs_degrees and not self.counts and problem.fidelity.weights is None:
-            square, follows = probed(self.g, seen[:k], seen[k:], self.shown)
-            self._level = square / self.pixels
-            self.seen[lam] = _Sample(lam, self._level, follows / self.power, math.nan, size)
-            return self.seen[lam]
         variance = xp.maximum(seen[:k], 1e-3 * mean) if self.counts else 1.0
-        e = (self.g - seen[:k]) * xp.sqrt(self.w / variance)
+        e = self.g - seen[:k]
+        if self.counts or problem.fidelity.weights is not None:
+            e *= xp.sqrt(self.w / variance)
         self._level = float(total(e * e)) / self.pixels
         degrees = white = math.nan
         if self.needs_degrees:

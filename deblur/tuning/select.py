@@ -166,9 +166,7 @@ def apply_rule(
     return search(problem, g, check_rule(rule, problem, noise), noise, prepare)
 
 
-def _trusted(
-    problem: Problem, g: Array, rule: str, prior: str, noise: float | None, method: Method
-) -> LambdaChoice:
+def _trusted(problem: Problem, g: Array, rule: str, prior: str, noise: float | None, method: Method) -> LambdaChoice:
     """λ by a rule; or, where it cannot be trusted, by a fallback rule, which its reason says.
 
     A rule runs to the end of its range, or to where error dominates the scene, mostly because the boundary does not

@@ -96,9 +96,7 @@ def _refine(function: Callable[[Lambdas], Lambdas], lambdas: np.ndarray, at: int
     return math.exp(min(values, key=values.__getitem__))
 
 
-def _minimum(
-    function: Callable[[Lambdas], Lambdas], lambdas: np.ndarray, values: np.ndarray, what: str
-) -> Search:
+def _minimum(function: Callable[[Lambdas], Lambdas], lambdas: np.ndarray, values: np.ndarray, what: str) -> Search:
     """The minimiser of a curve and a remark on it."""
     at, least = int(np.argmin(values)), float(values.min())
     if np.ptp(values) <= 1e-6 * abs(least):  # rounding

@@ -151,9 +151,7 @@ class FilterSums:
         return (x1 * y2 - x2 * y1) / (x1 * x1 + y1 * y1) ** 1.5
 
 
-def _gathered(
-    s2: Array, power: Array, count: Array | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _gathered(s2: Array, power: Array, count: Array | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """σ², power and counts on the host; a long list in bins of relative width `_BIN`.
 
     Each entry stands for `count` singular values, or for one.
@@ -172,8 +170,7 @@ def _gathered(
         where = np.log(np.maximum(s2, top * _LEAST) * (1 / top)) * (-1 / _BIN)
         where = np.clip(where.astype(np.int64), 0, bins)
         counts, values, powers = (
-            np.bincount(where, weights=x, minlength=bins + 1)
-            for x in (weights, weights * s2, weights * power)
+            np.bincount(where, weights=x, minlength=bins + 1) for x in (weights, weights * s2, weights * power)
         )
     some = counts > 0
     return values[some] / counts[some], powers[some], counts[some]
@@ -183,9 +180,7 @@ def _binned_on_gpu(s2: Array, power: Array, count: Array | None, bins: int) -> n
     """Sums of the counts, of counts times σ² and times power, in each bin: (3, bins + 1), by ``cuda/sums.cu``."""
     import cupy
 
-    s2, power, count = (
-        None if x is None else cupy.ascontiguousarray(x, np.float64) for x in (s2, power, count)
-    )
+    s2, power, count = (None if x is None else cupy.ascontiguousarray(x, np.float64) for x in (s2, power, count))
     out, threads = cupy.zeros((3, bins + 1), np.float64), kernels.Constants("sums").THREADS
     blocks = min(4 * kernels.properties(s2.device.id).multiprocessors, -(-s2.size // threads))
     kernels.launch(

@@ -153,9 +153,7 @@ def test_more_pictures_than_fit_are_left_out_and_it_is_said(monkeypatch, rng):
 
 def test_a_page_with_pictures_left_out_is_whole(found, monkeypatch):
     monkeypatch.setattr("deblur.compare.pictures.LEVELS", LEVELS[-1:])
-    monkeypatch.setattr(
-        "deblur.compare.page._plots", lambda *_: {"quality": [], "lcurves": [], "convergence": []}
-    )
+    monkeypatch.setattr("deblur.compare.page._plots", lambda *_: {"quality": [], "lcurves": [], "convergence": []})
     counts = set()
     for budget in range(0, 4000, 570):
         monkeypatch.setattr("deblur.compare.pictures.PAGE_BYTES", budget)

@@ -75,9 +75,7 @@ def test_collaborative_keeps_float32(rng):
 def test_the_filter_beats_total_variation_where_a_picture_repeats(rng):
     truth = deblur.data.load("brick")[:64, :64]
     noisy = truth + NOISE * rng.standard_normal(truth.shape)
-    errors = {
-        name: ((denoisers.get(name)(noisy, NOISE) - truth) ** 2).mean() for name in ("collaborative", "tv")
-    }
+    errors = {name: ((denoisers.get(name)(noisy, NOISE) - truth) ** 2).mean() for name in ("collaborative", "tv")}
     assert errors["collaborative"] < 0.8 * errors["tv"]
 
 
@@ -124,9 +122,7 @@ def test_plug_and_play_loses_nothing_to_one_pass_of_its_denoiser():
     # Hardly blurred and noisy: a schedule that ends too strong is flat here, one that ends too weak keeps the noise.
     truth, psf, noise = deblur.data.load("camera")[100:196, 200:296], deblur.psf.gaussian(3, 0.4), 0.03
     g = deblur.degrade(truth, psf, noise=noise, boundary="reflect", seed=0)
-    image = deblur.solve(
-        g, psf, method="pnp", denoiser="collaborative", boundary="reflect", check=False
-    ).image
+    image = deblur.solve(g, psf, method="pnp", denoiser="collaborative", boundary="reflect", check=False).image
     once = denoisers.collaborative(g, noise)
     assert deblur.metrics.psnr(truth, image) >= deblur.metrics.psnr(truth, once)
 

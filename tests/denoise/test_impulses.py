@@ -86,9 +86,7 @@ def test_dead_pixels_of_any_value_and_pairs(rng):
 def test_set_values_in_a_sharpened_picture(rng):
     """Sharpening overshoots black and white: an impulse there is no extreme, but its value gives it away."""
     alpha = 0.2
-    unsharp = np.array(
-        [[-alpha, alpha - 1, -alpha], [alpha - 1, alpha + 5, alpha - 1], [-alpha, alpha - 1, -alpha]]
-    )
+    unsharp = np.array([[-alpha, alpha - 1, -alpha], [alpha - 1, alpha + 5, alpha - 1], [-alpha, alpha - 1, -alpha]])
     g = blurred("camera", unsharp / (alpha + 1), 0.02)
     assert g.min() < 0
     assert g.max() > 1

@@ -10,9 +10,7 @@ from deblur.device import asnumpy
 
 def convolved(x, w):
     """(C, P, Q) by (O, 9, C), one plane at a time."""
-    return np.stack(
-        [sum(correlate2d(p, k.reshape(3, 3), "same") for p, k in zip(x, o.T, strict=True)) for o in w]
-    )
+    return np.stack([sum(correlate2d(p, k.reshape(3, 3), "same") for p, k in zip(x, o.T, strict=True)) for o in w])
 
 
 def halves(x):

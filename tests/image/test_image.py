@@ -182,9 +182,7 @@ def test_one_bit_is_black_and_white(tmp_path):
     bits = GREY > 100
     packed = [("b.tif", {"compression": c}) for c in ("group4", "tiff_lzw", "packbits", "tiff_deflate")]
     for name, options in [("b.png", {}), ("b.gif", {}), ("b.tif", {}), *packed]:
-        np.testing.assert_array_equal(
-            image.read(pillow(tmp_path / name, bits, **options)), bits.astype(float)
-        )
+        np.testing.assert_array_equal(image.read(pillow(tmp_path / name, bits, **options)), bits.astype(float))
 
 
 @pytest.mark.parametrize("compression", ["tiff_lzw", "packbits", "tiff_deflate", "tiff_adobe_deflate"])

@@ -19,9 +19,7 @@ SPELLINGS = [
     os.path.relpath,
     lambda p: f"{p}/",
     lambda p: f"{p}/.",
-    lambda p: os.path.join(
-        os.path.dirname(p), ".", "..", os.path.basename(os.path.dirname(p)), os.path.basename(p)
-    ),
+    lambda p: os.path.join(os.path.dirname(p), ".", "..", os.path.basename(os.path.dirname(p)), os.path.basename(p)),
     lambda p: p.replace("world", os.path.join("world", "here")),
     lambda p: f"file://{p}",
     lambda p: os.path.join(os.path.dirname(p), os.path.basename(p).swapcase()),

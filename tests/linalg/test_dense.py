@@ -220,9 +220,7 @@ def test_what_no_solver_takes_is_refused(solve):
         refused(ValueError, "b must have shape", solve, np.eye(3), b)
 
 
-@pytest.mark.parametrize(
-    "function", [*IN_PLACE, *(lambda a, f=f: f(a, np.ones(3)) for f in (*SOLVERS, gauss_seidel))]
-)
+@pytest.mark.parametrize("function", [*IN_PLACE, *(lambda a, f=f: f(a, np.ones(3)) for f in (*SOLVERS, gauss_seidel))])
 def test_what_is_not_a_real_square_matrix_is_refused(function):
     for a in (np.ones(3), np.ones((1, 3, 3))):
         refused(ValueError, "must be a matrix", function, a)

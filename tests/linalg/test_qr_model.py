@@ -31,12 +31,8 @@ def check(model, a, b, tolerance=1e-10):
         assert np.abs(q.T @ b - d).max(initial=0) <= tolerance * size
     if n:
         x = np.linalg.lstsq(a, b, rcond=None)[0]
-        assert np.abs(host(model.solve()) - x).max() <= tolerance * np.linalg.cond(a) * max(
-            1, np.abs(x).max()
-        )
-        assert np.abs(host(model.residual()) - (b - a @ x)).max(
-            initial=0
-        ) <= tolerance * size * np.linalg.cond(a)
+        assert np.abs(host(model.solve()) - x).max() <= tolerance * np.linalg.cond(a) * max(1, np.abs(x).max())
+        assert np.abs(host(model.residual()) - (b - a @ x)).max(initial=0) <= tolerance * size * np.linalg.cond(a)
 
 
 def change(model, a, b, rng, largest, method):

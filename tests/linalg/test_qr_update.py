@@ -250,9 +250,7 @@ def test_hidden_values_are_refused_and_a_mask_of_nothing_passes():
     hidden = np.ma.masked_greater(ROW, 0)
     refused(TypeError, "u is a masked array with 3 hidden", qr_insert, Q, R, hidden, 2)
     refused(TypeError, "Q is a masked array", qr_delete, np.ma.masked_less(Q, 0), R, 2)
-    for one, two in zip(
-        qr_insert(np.ma.array(Q), R, np.ma.array(ROW), 2), qr_insert(Q, R, ROW, 2), strict=True
-    ):
+    for one, two in zip(qr_insert(np.ma.array(Q), R, np.ma.array(ROW), 2), qr_insert(Q, R, ROW, 2), strict=True):
         np.testing.assert_array_equal(one, two)
 
 

@@ -137,6 +137,4 @@ def test_many_tiles_more_than_fit_at_once(cupy, rng):
     e = cupy.zeros((m, p))
     before = q @ r_gpu + e @ u_gpu
     gpu.sweep_down(r_gpu, u_gpu, q, e)
-    assert float(cupy.linalg.norm(q @ r_gpu - before) / cupy.linalg.norm(before)) <= tolerance(
-        np.float64, t, p
-    )
+    assert float(cupy.linalg.norm(q @ r_gpu - before) / cupy.linalg.norm(before)) <= tolerance(np.float64, t, p)

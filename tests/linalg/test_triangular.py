@@ -32,9 +32,7 @@ def test_each_triangle_is_inverted_and_solved_and_nothing_else_read(n, lower, un
         assert error(exact, q, np.eye(n)) <= 1
         for trans in (False, True):
             for rhs in (b, b[:, 0], np.asfortranarray(b)):
-                x = solve_triangular(
-                    given, xp.asarray(rhs), lower=lower, trans=trans, unit_diagonal=unit_diagonal
-                )
+                x = solve_triangular(given, xp.asarray(rhs), lower=lower, trans=trans, unit_diagonal=unit_diagonal)
                 expected = scipy.linalg.solve_triangular(exact, rhs, lower=lower, trans=trans)
                 np.testing.assert_allclose(asnumpy(x), expected, rtol=1e-10, atol=1e-11)
 

@@ -238,9 +238,7 @@ def test_deconvlucy_is_the_published_iteration(case, numit, xp):
 
 def test_deconvlucy_takes_ten_iterations(case):
     _, psf, blurred = case
-    np.testing.assert_array_equal(
-        deconvlucy(blurred, psf), deconvlucy(blurred, psf, 10, None, None, None, None)
-    )
+    np.testing.assert_array_equal(deconvlucy(blurred, psf), deconvlucy(blurred, psf, 10, None, None, None, None))
 
 
 @pytest.mark.parametrize(
@@ -443,9 +441,7 @@ def test_deconvblind_leaves_what_damping_covers(case):
     np.testing.assert_allclose(kernel, psf, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("sigma", "scene"), [(1.0, "camera"), (1.5, "camera"), (2.0, "camera"), (1.0, "stars")]
-)
+@pytest.mark.parametrize(("sigma", "scene"), [(1.0, "camera"), (1.5, "camera"), (2.0, "camera"), (1.0, "stars")])
 def test_deconvblind_comes_nearer_to_the_psf(rng, sigma, scene):
     if scene == "camera":
         sharp = deblur.data.load("camera")[100:180, 100:180]

@@ -124,9 +124,7 @@ def test_every_origin(rng, boundary):
             # ndimage's origin counts from the middle, and it turns the kernel round before it shifts.
             mode = {"periodic": "wrap", "reflect": "reflect"}[boundary]
             shift = (origin[0] - 3 // 2, origin[1] - 4 // 2)
-            expected = scipy.ndimage.correlate(
-                f, h[::-1, ::-1], mode=mode, origin=(-(shift[0] + 0), -(shift[1] + 1))
-            )
+            expected = scipy.ndimage.correlate(f, h[::-1, ::-1], mode=mode, origin=(-(shift[0] + 0), -(shift[1] + 1)))
             assert close(blur.forward(f), expected)
 
 
@@ -195,9 +193,9 @@ def test_transposes_and_products_from_the_left(rng, boundary, dtype):
     assert close(rows @ blur, rows @ dense, factor)
     # The dot test, as SciPy and PyLops make it.
     left, right = np.vdot(y, blur.matvec(x)), np.vdot(blur.rmatvec(y), x)
-    assert abs(left - right) <= 100 * np.finfo(dtype).eps * np.linalg.norm(dense) * np.linalg.norm(
-        x
-    ) * np.linalg.norm(y)
+    assert abs(left - right) <= 100 * np.finfo(dtype).eps * np.linalg.norm(dense) * np.linalg.norm(x) * np.linalg.norm(
+        y
+    )
     normal = blur.T @ (blur @ x)
     assert close(normal, dense.T @ (dense @ x), factor)
 

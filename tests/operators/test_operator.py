@@ -81,9 +81,7 @@ def test_richardson_lucy_takes_the_textbook_steps(rng, boundary):
     g = operator.forward(0.1 + rng.random(operator.scene_shape)) + 0.3
     w, h = rng.random(g.shape), operator.to_dense()
     _, objectives = textbook(h, g.ravel(), w.ravel(), 0.25, 8, True, operator.dc_gain)
-    problem = problem_of(
-        operator, "tv", data="poisson", weights=w, background=0.25, rtol=1e-300, max_iterations=8
-    )
+    problem = problem_of(operator, "tv", data="poisson", weights=w, background=0.25, rtol=1e-300, max_iterations=8)
     run = solve(problem, g[None, None], solver=richardson_lucy)
     np.testing.assert_allclose(run.history.objective[:7], objectives[1:], rtol=1e-8, atol=1e-9)
 

@@ -124,9 +124,7 @@ def test_one_psf_everywhere_is_a_blur(rng):
 @pytest.mark.parametrize("boundary", ["zero", "periodic", "reflect", "unknown"])
 def test_the_gain_bounds_the_norm(rng, boundary):
     blur = VaryingBlur(psfs_like(rng, 3, 2), (10, 9), boundary)
-    assert np.linalg.norm(to_dense(blur), 2) <= blur.norm_bound * (1 + 1e-12) * (
-        2 if blur.boundary.continued else 1
-    )
+    assert np.linalg.norm(to_dense(blur), 2) <= blur.norm_bound * (1 + 1e-12) * (2 if blur.boundary.continued else 1)
 
 
 def test_colours_have_their_own_psfs(rng):
@@ -354,10 +352,7 @@ def test_everything_is_chosen_for_a_psf_that_varies(rng):
     g = blur.forward(sharp) + 0.003 * rng.standard_normal((64, 64))
     result = deblur.solve(g, psfs=h)
     truth = sharp[blur.crop]
-    best = max(
-        deblur.metrics.psnr(truth, deblur.reconstruct(g, psf, boundary="unknown"))
-        for psf in h.reshape(4, 9, 9)
-    )
+    best = max(deblur.metrics.psnr(truth, deblur.reconstruct(g, psf, boundary="unknown")) for psf in h.reshape(4, 9, 9))
     assert str(result.boundary) == "unknown"
     assert deblur.metrics.psnr(truth, result.image) > max(best, deblur.metrics.psnr(truth, g) + 1)
 
@@ -404,13 +399,9 @@ def test_the_command_restores_from_a_picture_of_stars(rng, tmp_path, capsys):
     sharp = data.load("camera")[:160, :160].astype(float)
     blur = VaryingBlur(psfs, (160, 160), "reflect")
     for name, scene in (("stars", sky), ("blurred", sharp)):
-        deblur.image.write(
-            tmp_path / f"{name}.tif", blur.forward(scene) + 1e-3 * rng.standard_normal((160, 160))
-        )
+        deblur.image.write(tmp_path / f"{name}.tif", blur.forward(scene) + 1e-3 * rng.standard_normal((160, 160)))
     command = ["reconstruct", f"{tmp_path}/blurred.tif", "-o", f"{tmp_path}/out.tif", "--lam", "1e-3"]
-    assert (
-        main([*command, "--psf-grid", f"{tmp_path}/stars.tif", "--grid", "2x2", "--boundary", "reflect"]) == 0
-    )
+    assert main([*command, "--psf-grid", f"{tmp_path}/stars.tif", "--grid", "2x2", "--boundary", "reflect"]) == 0
     restored, blurred = (deblur.image.read(tmp_path / f"{name}.tif") for name in ("out", "blurred"))
     gains = [
         deblur.metrics.psnr(sharp, f) - deblur.metrics.psnr(sharp, blurred)

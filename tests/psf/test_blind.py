@@ -100,9 +100,7 @@ def test_a_wall_of_bricks_is_not_trusted(few_ways):
     assert "alike" in found.why
 
 
-def test_the_command_restores_without_a_psf_and_writes_none_it_does_not_trust(
-    few_ways, rng, tmp_path, capsys
-):
+def test_the_command_restores_without_a_psf_and_writes_none_it_does_not_trust(few_ways, rng, tmp_path, capsys):
     truth, g = shaken(rng, deblur.psf.motion(7, 40.0), (180, 300), (150, 270), 0.005)
     deblur.image.write(tmp_path / "blurred.tif", g)
     deblur.image.write(tmp_path / "noise.tif", rng.random((64, 64)))

@@ -26,9 +26,7 @@ def picture(h, noise=0.004):
 @pytest.mark.parametrize("name", RIGHT)
 def test_the_right_psf_passes(name):
     found = psf.check(picture(RIGHT[name]), RIGHT[name])
-    assert found.verdict is (
-        psf.Verdict.FITS if name in ("disk", "motion", "shake") else psf.Verdict.NOTHING_AGAINST
-    )
+    assert found.verdict is (psf.Verdict.FITS if name in ("disk", "motion", "shake") else psf.Verdict.NOTHING_AGAINST)
     assert found.findings == ()
 
 
@@ -85,9 +83,7 @@ def test_a_displaced_psf_fits_and_is_reported():
 def test_of_a_volume_the_sums_over_the_planes_are_compared():
     deep = psf.gaussian((7, 1, 1), 1.5)
     light = np.exp(-(((np.arange(30) - 15) / 6) ** 2))[:, None, None]
-    seen = deblur.degrade(SCENE * light, deep * SHAKE, noise=0.004, boundary="zero", seed=0)[
-        :, 10:-10, 10:-10
-    ]
+    seen = deblur.degrade(SCENE * light, deep * SHAKE, noise=0.004, boundary="zero", seed=0)[:, 10:-10, 10:-10]
     assert psf.check(seen, deep * SHAKE).verdict is psf.Verdict.FITS
     turned = psf.check(seen, np.pad(deep * SHAKE[::-1, ::-1], ((0, 4), (0, 0), (0, 0))))
     assert "rotated by 180" in turned.findings[0]
@@ -133,10 +129,7 @@ def files(tmp_path):
 
 def test_the_command_checks_and_draws(files, capsys):
     drawn = files / "c.png"
-    assert (
-        cli.main(["psf", "check", f"{files}/b.tif", "--psf", f"{files}/disk.npy", "--picture", f"{drawn}"])
-        == 0
-    )
+    assert cli.main(["psf", "check", f"{files}/b.tif", "--psf", f"{files}/disk.npy", "--picture", f"{drawn}"]) == 0
     assert "fits" in capsys.readouterr().out
     assert drawn.read_bytes().startswith(b"\x89PNG")
     assert cli.main(["psf", "check", f"{files}/b.tif", "--psf", "disk:15"]) == 1
@@ -147,9 +140,7 @@ def test_the_command_fits_converts_and_writes_nothing_doubtful(files, capsys):
     out = files / "f.npy"
     assert cli.main(["psf", "fit", f"{files}/b.tif", "--kind", "disk", "-o", str(out)]) == 0
     assert abs(psf.load(out).shape[0] - 11) <= 2
-    assert (
-        cli.main(["psf", "convert", f"{files}/disk.npy", "-o", f"{files}/g.txt", "--scale", "2", "-q"]) == 0
-    )
+    assert cli.main(["psf", "convert", f"{files}/disk.npy", "-o", f"{files}/g.txt", "--scale", "2", "-q"]) == 0
     assert psf.load(files / "g.txt").shape == (19, 19)
     deblur.image.write(files / "s.tif", SCENE, bits=32)
     assert cli.main(["psf", "fit", f"{files}/s.tif", "--kind", "disk", "-o", f"{files}/no.npy"]) == 1
@@ -173,10 +164,7 @@ def test_the_command_measures_stars_an_edge_and_a_pair(files, capsys):
     y, x = np.mgrid[:90, :90]
     edge = deblur.degrade(np.clip(x - 45 + 0.1 * (y - 45), 0, 1), h, noise=0.002, boundary="reflect", seed=0)
     deblur.image.write(files / "e.tif", edge, bits=32)
-    assert (
-        cli.main(["psf", "edge", f"{files}/e.tif", "--region", "5,85,5,85", "-o", f"{files}/e.npy", "-q"])
-        == 0
-    )
+    assert cli.main(["psf", "edge", f"{files}/e.tif", "--region", "5,85,5,85", "-o", f"{files}/e.npy", "-q"]) == 0
     deblur.image.write(files / "sharp.tif", SCENE[5:-5, 5:-5][:100, :100], bits=32)
     deblur.image.write(files / "blur.tif", deblur.degrade(SCENE, h, boundary="unknown")[:99, :100], bits=32)
     assert cli.main(["psf", "pair", f"{files}/sharp.tif", f"{files}/blur.tif", "--size", "13"]) == 2

@@ -221,9 +221,7 @@ def test_a_psf_turns_with_the_picture_that_it_blurs(tmp_path, rng, orientation):
         found = deblur.degrade(image.upright(f, orientation), turned, boundary="zero")
         np.testing.assert_allclose(found, blurred, atol=1e-14)
         grid = psf.upright(np.arange(6).reshape(2, 3, 1, 1) * h, orientation)
-        np.testing.assert_array_equal(
-            grid[0, 0], turned * image.upright(np.arange(6).reshape(2, 3), orientation)[0, 0]
-        )
+        np.testing.assert_array_equal(grid[0, 0], turned * image.upright(np.arange(6).reshape(2, 3), orientation)[0, 0])
         psf.save(tmp_path / "a.npy", turned, overwrite=True, orientation=orientation)  # as the sensor has it
         again = psf.upright(psf.load(tmp_path / "a.npy", normalize=False), orientation)
         found = deblur.degrade(image.upright(f, orientation), again, boundary="zero")

@@ -130,9 +130,7 @@ def overlap(i, j, r):
     corners = [r, -r]
     corners += [s * math.sqrt(r * r - v * v) for v in (i - 0.5, i + 0.5) if abs(v) < r for s in (-1, 1)]
     points = sorted({p for p in corners if j - 0.5 < p < j + 0.5} | {j - 0.5, j + 0.5})
-    return sum(
-        scipy.integrate.quad(height, a, b, epsabs=1e-13, limit=200)[0] for a, b in itertools.pairwise(points)
-    )
+    return sum(scipy.integrate.quad(height, a, b, epsabs=1e-13, limit=200)[0] for a, b in itertools.pairwise(points))
 
 
 @pytest.mark.parametrize(
@@ -161,9 +159,7 @@ def test_motion_ends_in_half_pixels_and_fills_the_diagonal_alone():
     assert np.count_nonzero(h) == 5
 
 
-@pytest.mark.parametrize(
-    ("length", "angle"), [(15, 30), (7.3, -62), (20, 101.5), (2, 10), (33, 269), (1, 77)]
-)
+@pytest.mark.parametrize(("length", "angle"), [(15, 30), (7.3, -62), (20, 101.5), (2, 10), (33, 269), (1, 77)])
 def test_motion_is_the_time_spent_in_each_pixel(length, angle):
     h = psf.motion(length, angle)
     n = 400_000

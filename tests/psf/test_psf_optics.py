@@ -15,8 +15,7 @@ SIDES = (0.25, 0.1, 0.1)
 
 def integral(function, end):
     parts = (
-        scipy.integrate.quad(lambda t, p=p: getattr(function(t), p), 0, end, limit=300)[0]
-        for p in ("real", "imag")
+        scipy.integrate.quad(lambda t, p=p: getattr(function(t), p), 0, end, limit=300)[0] for p in ("real", "imag")
     )
     return sum(part**2 for part in parts)
 
@@ -25,9 +24,7 @@ def intensity(model, r, z, depth=0.0, inside=N):
     """The intensity at the distance r from the axis when the focus lies z below the point's."""
     k, end = 2 * math.pi / WAVELENGTH, math.asin(NA / N)
     if model == "born-wolf":  # over the radius in the pupil, as in section 8.8 of their book
-        return integral(
-            lambda p: np.exp(0.5j * k * z * NA**2 / N * p**2) * scipy.special.j0(k * NA * r * p) * p, 1
-        )
+        return integral(lambda p: np.exp(0.5j * k * z * NA**2 / N * p**2) * scipy.special.j0(k * NA * r * p) * p, 1)
 
     def wave(t, order):
         s = N * math.sin(t)
@@ -71,9 +68,7 @@ def test_a_specimen_of_another_index_spreads_the_light_along_z():
     options = {"wavelength": WAVELENGTH, "na": NA, "index": (N, 1.25, 5.0), "model": "gibson-lanni"}
     h = psf.microscope((21, 1, 1), (0.3, 0.001), **options)[:, 0, 0]
     expected = [
-        scipy.integrate.quad(
-            lambda z: intensity("gibson-lanni", 0.0, z, **below), 0.3 * i - 0.15, 0.3 * i + 0.15
-        )[0]
+        scipy.integrate.quad(lambda z: intensity("gibson-lanni", 0.0, z, **below), 0.3 * i - 0.15, 0.3 * i + 0.15)[0]
         for i in range(-10, 11)
     ]
     np.testing.assert_allclose(h, np.divide(expected, sum(expected)), atol=1e-5)

@@ -107,9 +107,7 @@ def test_saturated_stars_are_left_out(kind):
         picture = (np.clip(picture, 0, 1) * 255).round().astype(np.uint8)
     found = psf.from_points(picture, size=13, saturation=0.9 if kind == "given" else None)
     level = 0.9 if kind == "given" else picture.max()
-    saturated = sum(
-        (picture[int(r) - 1 : int(r) + 3, int(c) - 1 : int(c) + 3] >= level).any() for r, c in places
-    )
+    saturated = sum((picture[int(r) - 1 : int(r) + 3, int(c) - 1 : int(c) + 3] >= level).any() for r, c in places)
     assert 3 < saturated < 9
     assert f"{saturated} saturated" in found.details["left_out"]
     assert relative_error(found.psf, truth((13, 13))) < 0.06
@@ -123,9 +121,7 @@ def test_beads_of_a_volume_are_aligned_and_averaged():
     places = np.concatenate([rng.uniform(15, 19, (9, 1)), scattered(9, shape=shape[1:])[0]], axis=1)
     volume = 0.2 + 0.01 * rng.standard_normal(shape)
     for z, y, x in places:
-        volume += rng.uniform(20, 80) * bead(
-            *np.ix_(np.arange(35) - z, np.arange(110) - y, np.arange(100) - x)
-        )
+        volume += rng.uniform(20, 80) * bead(*np.ix_(np.arange(35) - z, np.arange(110) - y, np.arange(100) - x))
     volume[rng.integers(0, 35, 3), rng.integers(0, 110, 3), rng.integers(0, 100, 3)] = 3  # hot voxels
     expected = psf.recentre(bead(*np.ix_(*[np.arange(-20, 21)] * 3)))
     for options in ({}, {"size": (19, 15, 15)}, {"positions": np.rint(places[:6]) + 1}):
@@ -166,9 +162,7 @@ def test_only_given_positions_are_used():
 def test_the_map_follows_a_varying_psf_and_is_constant_otherwise():
     rng = np.random.default_rng(10)
     shape = (300, 300)
-    places = np.array([(r, c) for r in range(20, 300, 37) for c in range(20, 300, 37)]) + rng.uniform(
-        -1, 1, (64, 2)
-    )
+    places = np.array([(r, c) for r in range(20, 300, 37) for c in range(20, 300, 37)]) + rng.uniform(-1, 1, (64, 2))
     y, x = np.indices(shape)
 
     def sigma_at(c):
@@ -194,9 +188,7 @@ def test_the_map_follows_a_varying_psf_and_is_constant_otherwise():
 def test_every_star_is_centred_by_the_psf_of_its_place():
     """A comet whose tail grows with the distance from the middle: no polynomial, and the mean PSF centres no star."""
     shape, rng = (320, 320), np.random.default_rng(12)
-    places = np.array([(r, c) for r in range(18, 310, 32) for c in range(18, 310, 32)]) + rng.uniform(
-        -6, 6, (100, 2)
-    )
+    places = np.array([(r, c) for r in range(18, 310, 32) for c in range(18, 310, 32)]) + rng.uniform(-6, 6, (100, 2))
 
     def comet(y, x, row, column):
         away = np.array([row, column]) / 319 - 0.5

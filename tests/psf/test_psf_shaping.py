@@ -50,9 +50,7 @@ def test_resampling_is_the_formula_on_other_pixels(scale):
 
 def test_a_psf_is_brought_to_the_voxels_of_the_image():
     h = psf.gaussian((21, 25, 25), (2.0, 3.0, 3.0), integrated=True)
-    same = psf.gaussian(
-        (31, 19, 19), (3.0, 2.25, 2.25), integrated=True
-    )  # of 0.2 by 0.1333 in place of 0.3 by 0.1
+    same = psf.gaussian((31, 19, 19), (3.0, 2.25, 2.25), integrated=True)  # of 0.2 by 0.1333 in place of 0.3 by 0.1
     found = placed(psf.for_voxels(h, (0.3, 0.1), (0.2, 0.4 / 3)), same.shape)
     assert np.abs(found - same).max() < 0.04 * same.max()
     assert np.array_equal(psf.for_voxels(h, (0.3, 0.1), (0.3, 0.1, 0.1004)), h)

@@ -52,9 +52,7 @@ def test_every_noise_model_with_weights_bounds_and_background(rng, data, boundar
         g[rng.random(shape) < 0.05] = 1.0
     weights = np.where(rng.random(shape) < 0.1, 0.0, 1 + rng.random(shape))
     lam = 0.2 if data == "l1" else 1e-2
-    problem = problem_of(
-        blur, "tv", lam, data=data, weights=weights, bounds=(0.15, 0.8), background=0.1, delta=0.03
-    )
+    problem = problem_of(blur, "tv", lam, data=data, weights=weights, bounds=(0.15, 0.8), background=0.1, delta=0.03)
     check(problem, np.maximum(g, 0))
 
 

@@ -64,9 +64,7 @@ def test_every_method_that_serves_gives_the_dense_answer(h, boundary, those):
     expected = dense(g, h, 0.02, boundary)[deblur.Blur(h, g.shape, boundary).crop]
     for method in METHODS:
         try:
-            result = deblur.solve(
-                g, h, 0.02, boundary=boundary, prior="natural", method=method, dtype="float64"
-            )
+            result = deblur.solve(g, h, 0.02, boundary=boundary, prior="natural", method=method, dtype="float64")
         except MethodError:
             continue
         served.append(method)

@@ -93,9 +93,7 @@ def test_the_steps_on_a_gpu_are_those_of_the_cpu(cupy, rng, boundary, bounds):
 
     blur = Blur(PSF, (16, 15), boundary)
     g = blur.forward(rng.random((2, 1, *blur.scene_shape)))
-    problem = problem_of(
-        blur, "denoiser", 1e-2, denoiser=denoiser, bounds=bounds, rtol=1e-12, max_iterations=25
-    )
+    problem = problem_of(blur, "denoiser", 1e-2, denoiser=denoiser, bounds=bounds, rtol=1e-12, max_iterations=25)
     wanted, found = solve(problem, g), solve(changed(problem, xp=cupy), cupy.asarray(g))
     np.testing.assert_allclose(found.scene.get(), wanted.scene, atol=1e-9)
     np.testing.assert_allclose(found.history.objective, wanted.history.objective, rtol=1e-6)

@@ -253,9 +253,7 @@ def test_one_pixel():
 def test_callback_sees_every_iteration(rng):
     blur = Blur(PSFS["binomial"], (21, 20), "zero")
     seen = []
-    run = restored(
-        blur, blurred(blur, rng), rtol=2e-4, max_iterations=7, callback=lambda n, x: seen.append((n, x))
-    )
+    run = restored(blur, blurred(blur, rng), rtol=2e-4, max_iterations=7, callback=lambda n, x: seen.append((n, x)))
     assert [n for n, _ in seen] == list(range(1, 8))
     np.testing.assert_array_equal([x for _, x in seen], run.history.primal)
 
@@ -293,9 +291,7 @@ def test_volumes_stop_near_the_best_iterate(rng, peak):
     found = restored(blur, g)
     assert found.converged
     counts = {*range(2, 9), *range(10, 40, 4), 50, 70, found.iterations}
-    best = min(
-        error_of(blur, restored(blur, g, rtol=1e-300, max_iterations=n).scene, truth) for n in sorted(counts)
-    )
+    best = min(error_of(blur, restored(blur, g, rtol=1e-300, max_iterations=n).scene, truth) for n in sorted(counts))
     assert error_of(blur, found.scene, truth) <= 10 ** (0.25 / 20) * best
 
 

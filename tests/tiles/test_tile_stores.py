@@ -199,9 +199,7 @@ def refined(monkeypatch):
     monkeypatch.setattr(refining, "with_passes", lambda tiling, psf, plan, device: plan)
 
 
-def test_refining_goes_on_in_the_pass_where_it_was_interrupted(
-    store, picture, tmp_path, monkeypatch, refined, client
-):
+def test_refining_goes_on_in_the_pass_where_it_was_interrupted(store, picture, tmp_path, monkeypatch, refined, client):
     out, folder = tmp_path / "out.zarr", tmp_path / "out.zarr" / ".passes"
     asked = {"tile": 96, "boundary": "reflect"}
     seen = []
@@ -327,9 +325,7 @@ def test_a_full_disk_leaves_whole_chunks_and_can_be_gone_on_with(store, picture,
 
 @pytest.mark.parametrize("dtype", ["uint16", "float32"])
 @pytest.mark.parametrize("compressors", ["auto", None])
-def test_a_chunk_that_cannot_be_read_is_named_and_the_others_finish(
-    dtype, compressors, picture, tmp_path, client
-):
+def test_a_chunk_that_cannot_be_read_is_named_and_the_others_finish(dtype, compressors, picture, tmp_path, client):
     image = (picture * 60000).astype(dtype) if dtype == "uint16" else picture
     path, chunk = tmp_path / "in.zarr", tmp_path / "in.zarr" / "c" / "3" / "0"
     made = {"shape": image.shape, "chunks": (32, 32), "dtype": dtype, "compressors": compressors}

@@ -212,9 +212,7 @@ def refine(monkeypatch):
 
     def asked(overlap):
         planned = {"overlap": overlap, "passes": 2}
-        monkeypatch.setattr(
-            module, "plan_tiles", lambda *args, **given: plan_tiles(*args, **{**given, **planned})
-        )
+        monkeypatch.setattr(module, "plan_tiles", lambda *args, **given: plan_tiles(*args, **{**given, **planned}))
 
     return asked
 

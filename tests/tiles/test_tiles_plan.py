@@ -273,9 +273,7 @@ def test_what_makes_no_sense_is_refused_before_any_work(error, match, given):
         plan_tiles(arguments.pop("psf"), arguments.pop("lam"), arguments.pop("shape"), **arguments)
 
 
-@pytest.mark.parametrize(
-    ("boundary", "prior"), [("reflect", "natural"), ("periodic", "smooth"), ("unknown", "smooth")]
-)
+@pytest.mark.parametrize(("boundary", "prior"), [("reflect", "natural"), ("periodic", "smooth"), ("unknown", "smooth")])
 def test_no_window_takes_more_memory_than_planned(boundary, prior, rng):
     n, inside = 512, ((False, False), (False, False))
     options = {"boundary": boundary, "dtype": "float32", "prior": prior}

@@ -138,15 +138,11 @@ def test_the_error_of_a_boundary_is_measured_by_the_image(rng):
     assert boundary_error(Blur(psf, (40, 40), "unknown"), flat) == 0
     assert boundary_error(Blur(psf, (40, 40), "reflect"), flat) <= 1e-12
     light = flat - Blur(psf, (40, 40), "zero").forward(flat)  # from outside the frame
-    assert boundary_error(Blur(psf, (40, 40), "zero"), flat) == pytest.approx(
-        np.sqrt((light**2).mean()), rel=1e-9
-    )
+    assert boundary_error(Blur(psf, (40, 40), "zero"), flat) == pytest.approx(np.sqrt((light**2).mean()), rel=1e-9)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "angle"), [("camera", 0), ("camera", 30), ("brick", 135), ("text", 30), ("text", 0)]
-)
+@pytest.mark.parametrize(("name", "angle"), [("camera", 0), ("camera", 30), ("brick", 135), ("text", 30), ("text", 0)])
 def test_a_photograph_without_noise_under_motion_blur_is_restored(name, angle):
     psf = deblur.psf.motion(15, angle)
     sharp = deblur.image.as_float(deblur.data.load(name))[:120, :130]

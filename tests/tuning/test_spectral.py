@@ -285,8 +285,7 @@ def test_the_table_of_rules_says_which_serve():
         "whiteness": (False, True, True),
     }
     found = {
-        name: tuple(rule.refuses(p) is None for p in (linear, edges, impulses))
-        for name, rule in ALL_RULES.items()
+        name: tuple(rule.refuses(p) is None for p in (linear, edges, impulses)) for name, rule in ALL_RULES.items()
     }
     assert found == expected
     assert [check_rule("auto", p) for p in (linear, edges, impulses)] == ["gcv", "gcv", "whiteness"]
@@ -498,8 +497,7 @@ def test_the_bins_of_a_gpu_are_numpys(cupy, rng, dtype, counted):
     there = (None if x is None else cupy.asarray(x) for x in (s2, power, count))
     here, found = sums_module._gathered(s2, power, count), sums_module._gathered(*there)
     totals = [
-        (len(counts), (values * counts).sum(), powers.sum(), counts.sum())
-        for values, powers, counts in (here, found)
+        (len(counts), (values * counts).sum(), powers.sum(), counts.sum()) for values, powers, counts in (here, found)
     ]
     # An entry at the edge of two bins may lie in either.
     assert abs(totals[0][0] - totals[1][0]) <= 4
