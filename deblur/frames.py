@@ -28,8 +28,8 @@ def min_float_dtype(dtype: Any) -> np.dtype:
     return np.dtype(np.float32 if dtype.itemsize <= (4 if dtype.kind == "f" else 2) else np.float64)
 
 
-def space_of(psf: Any, shape: Sequence[int], channel_axis: int | None, stack_axis: int | None) -> int:
-    """How many axes of space an image of that shape has, by its PSF: as many as the PSF.
+def space_of(psf: Any, img: Any, channel_axis: int | None, stack_axis: int | None) -> int:
+    """How many axes of space an image has, by its PSF: as many as the PSF.
 
     A PSF of three axes is that of a volume if the image has three axes that are not named, and else one PSF for each
     colour of an image: (M, N, 3) without a name is colour, and (M, N, 4), if there are three PSFs.
@@ -41,7 +41,8 @@ def space_of(psf: Any, shape: Sequence[int], channel_axis: int | None, stack_axi
             "for volumes or one PSF for each colour"
         )
     if axes != 3:
-        return max(axes, 1)
+        return axes or 2  # a text or the like is refused as a PSF
+    shape = getattr(img, "shape", None) or unwrapped(img, "the image").shape
     left = len(shape) - (channel_axis is not None) - (stack_axis is not None)
     coloured = len(shape) == left and looks_coloured(tuple(shape)) and len(psf) == 3
     return 2 if left == 2 or coloured else 3

@@ -25,8 +25,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Unpack
 
-import numpy as np
-
 from .combined import combined
 from .data_checks import check_frames, with_checks
 from .device import CPU, Array, Device
@@ -368,7 +366,7 @@ def solve_into(
     """`solve`; given `into`, the image goes there part by part, and the Result has neither it nor the residual."""
     # `kept` passes what does not depend on the image to the next call, which may differ in the image alone.
     gamma, dtype = check_gamma(options.get("gamma")), check_dtype(options.get("dtype"))
-    count = 2 if psf is None else space_of(psf, np.shape(img), **axes)
+    count = 2 if psf is None else space_of(psf, img, **axes)
     frames = Frames(img, **axes, mask=options.get("mask"), gamma=gamma, dtype=dtype, axes=count)
     request = check_request(psf, frames.space, lam, options, frames.device, masked=frames.masked is not None)
     if kept is None or isinstance(request.lam, str):

@@ -12,7 +12,6 @@ from deblur import image
 
 RUN = "reconstruct g.png -o o.png --psf box:3"
 ODD = {
-    "blind": "deblur reconstruct --blind",
     "restore": "deblur reconstruct?",
     "photo.jpg": "deblur reconstruct photo.jpg --output OUT --psf PSF",
     "psf point": "deblur psf points?",
@@ -62,7 +61,7 @@ ODD = {
     "reconstruct f.tif -o o.tif --psf box:3 --time 3": "--time 3 is not in f.tif, which has 3 of them",
     "reconstruct f.tif -o o.tif --psf gaussian:3x3x3,1": "f.tif none that is Z, or one of no known name",
     "reconstruct q.tif -o o.tif --psf gaussian:3x3x3,1": "its axes are QQYX, (2, 3)",
-    "reconstruct f.tif -o o.tif --axis ZYX --psf gaussian:5x3x3,1": "larger than the image (3 x 30 x 30)",
+    "reconstruct f.tif -o o.tif --axis ZYX --psf gaussian:5x3x3,1 --boundary zero": "than the image (3 x 30 x 30)",
     "reconstruct g.png -o o.png --psf g.png": "the blurred picture itself; the PSF is what a point became",
     "reconstruct g.png -o o.png --psf c.png": "such as gaussian:9,1.2",
     f"{RUN} --clip --rescale": "not allowed with",

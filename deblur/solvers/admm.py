@@ -203,7 +203,7 @@ class _Run:
             n += len(sums)
             # At the same iterations on every device: a GPU submits batches.
             if bounded and not falling and ((n >= check and n % every == 0) or n == schedule.most):
-                check = 5 * n // 4
+                check = 9 * n // 8
                 above = excess(self.factor, steps, float(sums[-1, :, 0].sum()))
                 within = self._still(n) and above <= schedule.excess
             converged = within

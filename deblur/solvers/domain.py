@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
-import scipy.signal
 
 from ..device import Array, Device, get_xp, is_cupy, usable_cores
 from ..linalg.krylov import cg
@@ -269,7 +268,9 @@ class SceneDomain(Domain):
             return operator.power(self._torus)
         blur = operator.shift_invariant
         if blur is not None and len(self.shape) != 2:  # a torus twice as long would be eight volumes
-            lags = scipy.signal.correlate(blur.psf, blur.psf)
+            from scipy.signal import correlate
+
+            lags = correlate(blur.psf, blur.psf)
             for axis in range(lags.ndim):
                 lags = 0.5 * (lags + np.flip(lags, axis))
             quarter = lags[tuple(slice(m - 1, None) for m in blur.psf.shape)]
