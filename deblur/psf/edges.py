@@ -228,11 +228,11 @@ def _form_of(edges: list[Edge], shape: tuple[int, ...]) -> tuple[np.ndarray, str
 
     simplex = 0.5 * np.eye(3)[:, 1:] if len(edges) > 2 else np.array([[0.0], [0.5]])
 
-    def misfit(parameters: np.ndarray) -> float:
+    def data_residual(parameters: np.ndarray) -> float:
         return _ProfileFit(edges, shape, form(parameters), "bells").square
 
     options = {"initial_simplex": simplex, "xatol": 0.002, "fatol": math.inf, "maxfev": 60}
-    found = form(minimize(misfit, simplex[0], method="Nelder-Mead", options=options).x)
+    found = form(minimize(data_residual, simplex[0], method="Nelder-Mead", options=options).x)
     also = f"; its axes are taken to lie along {words}" if len(edges) == 2 else ""
     return found, f"{len(edges)} edges{also}"
 
