@@ -14,7 +14,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal
 
 # The core, in a minute: neither slow tests nor those of a GPU.
-FAST := $(addprefix tests/,operators test_extending.py test_layers.py test_methods.py test_request.py)
+FAST := tests/operators tests/test_extending.py tests/test_layers.py tests/test_methods.py tests/test_request.py
 test-fast: export OMP_NUM_THREADS = 1
 test-fast: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal -m "not slow and not gpu" $(FAST)
@@ -22,8 +22,8 @@ test-fast: $(VENV)/.installed-dev
 # The lowest versions that pyproject.toml allows, exactly; Python 3.11 or 3.12 has all of them as wheels. What they depend on
 # themselves is newer, and deprecates some of what they do.
 FLOOR := .venv-floor
-FLOOR_TESTS := $(addprefix tests/,operators image/test_image.py linalg/test_lstsq.py tuning/test_find_boundary.py \
-    test_degrade.py test_extending.py test_methods.py test_request.py)
+FLOOR_TESTS := tests/operators tests/image/test_image.py tests/linalg/test_damped.py tests/tuning/test_find_boundary.py \
+    tests/test_degrade.py tests/test_extending.py tests/test_methods.py tests/test_request.py
 test-floor: export OMP_NUM_THREADS = 1
 test-floor: $(FLOOR)/.installed
 	$(FLOOR)/bin/python -m pytest -q --numprocesses logical --dist worksteal -m "not slow and not gpu" \

@@ -49,19 +49,13 @@ def _imports(name):
         if isinstance(node, ast.Import):
             yield from ((alias.name, []) for alias in node.names if alias.name.split(".")[0] == "deblur")
         elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                base = package[: len(package) - node.level + 1]
-                target = ".".join([*base, *([node.module] if node.module else [])])
-            else:
-                target = node.module
+            base = package[: len(package) - node.level + 1] if node.level else []
+            target = ".".join([*base, *([node.module] if node.module else [])])
             if target.split(".")[0] != "deblur":
                 continue
-            plain = []
-            for alias in node.names:
-                if f"{target}.{alias.name}" in MODULES:
-                    yield f"{target}.{alias.name}", []
-                else:
-                    plain.append(alias.name)
+            names = [alias.name for alias in node.names]
+            yield from ((f"{target}.{n}", []) for n in names if f"{target}.{n}" in MODULES)
+            plain = [n for n in names if f"{target}.{n}" not in MODULES]
             if plain or not node.names:
                 yield target, plain
 
@@ -106,3 +100,9 @@ def test_no_private_name_of_another_module_is_imported():
             assert of_package or not private(target.split(".")[1:]), (
                 f"{name} imports {target}, which is private to its package"
             )
+
+
+def test_the_makefile_names_tests_that_exist():
+    named = re.findall(r"tests/\S+", (ROOT / "Makefile").read_text())
+    assert len(named) > 5
+    assert [name for name in named if not (ROOT / name).exists()] == []
