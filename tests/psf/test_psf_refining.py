@@ -10,8 +10,8 @@ from deblur import cli, image, psf
 from deblur.psf.estimate import placed
 
 
-def blurred(truth, noise, seed=0):
-    scene = deblur.data.load("camera")[100:356, 100:356]
+def blurred(truth, noise, seed=0, side=208):
+    scene = deblur.data.load("camera")[100 : 100 + side, 100 : 100 + side]
     return deblur.degrade(scene, truth, noise=noise, boundary="unknown", seed=seed)
 
 
@@ -52,7 +52,7 @@ def test_the_command_corrects_a_file_as_the_sensor_has_it(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     exif, given = Image.Exif(), streak(32) / streak(32).sum()  # turning it shows
     exif[274] = orientation
-    picture = np.uint8(255 * blurred(streak(30), 0.003).clip(0, 1))
+    picture = np.uint8(255 * blurred(streak(30), 0.003, side=128).clip(0, 1))
     Image.fromarray(picture).save("photo.tif", exif=exif)
     psf.save("given.npy", given)
     assert cli.main(["psf", "refine", "photo.tif", "--psf", "given.npy", "-o", "better.npy", "--anyway"]) == 0
