@@ -59,8 +59,7 @@ def reference(problems, images, steps):
     ells = [_grouped(shape, ("gradient", "laplacian", "identity")[kind], wraps) for kind in kinds]
     k, n, m = np.vstack([h, *(ell.reshape(-1, h.shape[1]) for ell in ells)]), len(problems), len(h)
     # One step for each group.
-    rows = [abs(h).sum(axis=1)]
-    rows += [np.repeat(abs(ell).sum(axis=2).max(axis=1), ell.shape[1]) for ell in ells]
+    rows = [abs(h).sum(axis=1), *(np.repeat(abs(ell).sum(axis=2).max(axis=1), ell.shape[1]) for ell in ells)]
 
     def column(values):
         return np.array([[v] for v in values], float)
