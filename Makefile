@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.installed
 	$(BIN)/deblur demo --output demo_output --force
 
+# Some tests start Python: it keeps what it has compiled, whatever the environment says.
+test test-fast test-floor: export PYTHONDONTWRITEBYTECODE =
 # One process for each core, each with one thread; a core that runs out of tests takes over some of another's.
 test: export OMP_NUM_THREADS = 1
 test: $(VENV)/.installed-dev

@@ -54,12 +54,12 @@ def reference(problems, images, steps):
     """
     shape, wraps = problems[0].operator.scene_shape, problems[0].operator.boundary.wraps
     h = problems[0].operator.to_dense()
-    ells = [_grouped(shape, kind, wraps) for kind in ("gradient", "laplacian")]
-    ells.append(np.eye(h.shape[1])[:, None])
+    norms = np.array([NORMS[p.regularizer] for p in problems], float)
+    kinds = [kind for kind in range(3) if norms[:, kind].any()]
+    ells = [_grouped(shape, ("gradient", "laplacian", "identity")[kind], wraps) for kind in kinds]
     k, n, m = np.vstack([h, *(ell.reshape(-1, h.shape[1]) for ell in ells)]), len(problems), len(h)
     # One step for each group.
-    rows = [abs(h).sum(axis=1)]
-    rows += [np.repeat(abs(ell).sum(axis=2).max(axis=1), ell.shape[1]) for ell in ells]
+    rows = [abs(h).sum(axis=1), *(np.repeat(abs(ell).sum(axis=2).max(axis=1), ell.shape[1]) for ell in ells)]
 
     def column(values):
         return np.array([[v] for v in values], float)
@@ -70,7 +70,7 @@ def reference(problems, images, steps):
     data = np.array([g.ravel() for g in images]) - column(f.background for f in fits)
     b, delta = column(f.background for f in fits), column(f.delta for f in fits)
     low, high = (column((p.bounds or (-np.inf, np.inf))[i] for p in problems) for i in (0, 1))
-    radii = [column(p.lam * NORMS[p.regularizer][i] for p in problems)[..., None] for i in (0, 1, 2)]
+    radii = [(column(p.lam for p in problems) * norms[:, [kind]])[..., None] for kind in kinds]
     squared = column(is_quadratic(p.regularizer) for p in problems)[..., None] > 0
     absolute = column(p.regularizer == "tv-aniso" for p in problems)[..., None] > 0
     share = np.repeat(0.25 * np.sqrt(column(min(p.lam, 1.0) for p in problems)), len(k), axis=1)

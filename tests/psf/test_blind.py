@@ -151,14 +151,14 @@ def test_images_without_information_are_refused(image, size, says):
         deblur.blind(image, size, stack_axis=0 if image.ndim == 3 else None)
 
 
-def test_the_size_may_be_left_out(rng):
+def test_the_size_may_be_left_out(few_ways, rng):
     psf = deblur.psf.camera_shake(9, 4)
     found = from_blurred(shaken(rng, psf)[1])
     assert max(found.psf.shape) <= 25
     assert alike(found.psf, psf) > 0.85
 
 
-def test_a_sharp_picture_is_left_as_it_is(rng):
+def test_a_sharp_picture_is_left_as_it_is(few_ways, rng):
     found = from_blurred(shaken(rng, deblur.psf.delta(1))[0], 9)
     assert found.status is PSFStatus.DOUBTFUL
     assert "nothing to do" in found.why

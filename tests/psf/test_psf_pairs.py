@@ -10,7 +10,7 @@ from deblur import psf
 from deblur.psf.estimate import placed, shift
 from deblur.psf.pairs import _System
 
-SCENE = deblur.data.load("camera")[100:260, 100:270]
+SCENE = deblur.data.load("camera")[100:230, 100:240]
 KERNELS = {
     "gaussian": psf.gaussian(9, 1.3),
     "shake": psf.camera_shake((9, 11), 4),

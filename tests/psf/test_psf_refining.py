@@ -10,8 +10,8 @@ from deblur import cli, image, psf
 from deblur.psf.estimate import placed
 
 
-def blurred(truth, noise, seed=0):
-    scene = deblur.data.load("camera")[100:356, 100:356]
+def blurred(truth, noise, seed=0, side=208):
+    scene = deblur.data.load("camera")[100 : 100 + side, 100 : 100 + side]
     return deblur.degrade(scene, truth, noise=noise, boundary="unknown", seed=seed)
 
 
@@ -47,17 +47,16 @@ def test_the_error_is_halved_and_its_cause_named(name):
     assert found.error < found.details["error_before"]
 
 
-@pytest.mark.parametrize("orientation", [1, 6])
-def test_the_command_corrects_a_file_as_the_sensor_has_it(tmp_path, monkeypatch, orientation):
+def test_the_command_corrects_a_file_as_the_sensor_has_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exif, given = Image.Exif(), streak(32) / streak(32).sum()  # turning it shows
-    exif[274] = orientation
-    picture = np.uint8(255 * blurred(streak(30), 0.003).clip(0, 1))
+    exif[274] = 6  # held sideways
+    picture = np.uint8(255 * blurred(streak(30), 0.003, side=128).clip(0, 1))
     Image.fromarray(picture).save("photo.tif", exif=exif)
     psf.save("given.npy", given)
     assert cli.main(["psf", "refine", "photo.tif", "--psf", "given.npy", "-o", "better.npy", "--anyway"]) == 0
-    expected = psf.refine(image.as_float(image.read("photo.tif")), psf.upright(given, orientation)).psf
-    np.testing.assert_allclose(psf.upright(np.load("better.npy"), orientation), expected, atol=1e-12)
+    expected = psf.refine(image.as_float(image.read("photo.tif")), psf.upright(given, 6)).psf
+    np.testing.assert_allclose(psf.upright(np.load("better.npy"), 6), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("noise", [0.0005, 0.02])

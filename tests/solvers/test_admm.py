@@ -132,7 +132,7 @@ def test_the_fill_uses_visible_neighbours_only(rng):
 @pytest.mark.parametrize("factor", [1e-3, 255.0])
 @pytest.mark.parametrize(("data", "power"), [("gaussian", 1), ("l1", 0), ("poisson", 0)])
 def test_the_units_of_the_image_do_not_matter(rng, data, power, factor):
-    blur = Blur(PSF, (20, 21), "unknown")
+    blur = Blur(PSF, (12, 13), "unknown")
     g = np.maximum(blur.forward(scene_like(rng, blur.scene_shape)), 0)[None, None]
     lam = 0.1 if data == "l1" else 3e-3
     one = solve(problem_of(blur, "tv", lam, data=data), g)
@@ -159,9 +159,9 @@ def test_single_precision_bears_any_units(rng, method, boundary, exponent):
 
 @pytest.mark.parametrize(("method", "boundary"), [("gradient", "zero"), ("tv", "reflect")])
 def test_threads_share_a_factor(rng, method, boundary):
-    blur = Blur(PSF, (14, 15), boundary)
-    images = rng.random((8, 1, 1, 14, 15))
-    problem = problem_of(blur, method, 1e-2, weights=rng.random((14, 15)))
+    blur = Blur(PSF, (12, 11), boundary)
+    images = rng.random((4, 1, 1, 12, 11))
+    problem = problem_of(blur, method, 1e-2, weights=rng.random((12, 11)))
     factor = (quadratic if method == "gradient" else admm).prepare(problem)
     alone = [solve_by_penalty(problem, g).scene for g in images]
     with ThreadPoolExecutor(4) as pool:
@@ -232,8 +232,7 @@ def test_divergence_is_reported_and_never_returned(rng):
 # -- other arrays ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["tv", "tv2"])
-@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize(("boundary", "method"), [*zip(BOUNDARIES, ("tv", "tv2", "tv", "tv2", "tv"))])
 def test_array_libraries_and_dtypes_agree(xp, rng, boundary, method):
     blur = Blur(PSF, (23, 26), boundary)
     g = np.maximum(blur.forward(scene_like(rng, blur.scene_shape)) + 0.01 * rng.standard_normal((23, 26)), 0)
@@ -248,7 +247,7 @@ def test_array_libraries_and_dtypes_agree(xp, rng, boundary, method):
         assert np.abs(asnumpy(found.scene) - exact.scene)[(..., *blur.crop)].max() <= bound
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (2, 2), (17, 19)])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (2, 2), (9, 11)])
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_hostile_sizes(rng, boundary, shape):
     psf = np.array([[1.0]]) if min(shape) < 2 else np.array([[0.5, 0.3], [0.2, 0.0]])
