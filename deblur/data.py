@@ -111,7 +111,7 @@ def load(name: str) -> np.ndarray:
     content = _read(path)
     found = hashlib.sha256(content).hexdigest()
     if found != expected:
-        raise ValueError(f"{path} was changed: its SHA-256 is {found}, not {expected}; install deblur-toolkit again")
+        raise ValueError(f"{path} is damaged or was changed: SHA-256 {found}, not {expected}; install again")
     return as_float(iio.imread(content, extension=".png", plugin="pillow"))
 
 

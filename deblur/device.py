@@ -28,6 +28,20 @@ from .errors import InsufficientMemoryError, NoGPUError
 Array = Any  # numpy.ndarray or cupy.ndarray: the code is the same for both
 
 
+class _CuPy:
+    """CuPy's names, for modules that must not import it before one of them is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # `inspect` asks every object for such
+            raise AttributeError(name)
+        import cupy
+
+        return getattr(cupy, name)
+
+
+cupy = _CuPy()
+
+
 def is_cupy(a: object) -> bool:
     """Whether `a` is a CuPy array, asked without importing CuPy."""
     cupy = sys.modules.get("cupy")
@@ -100,8 +114,6 @@ class Device:
         if isinstance(device, str) and device != "gpu":
             raise ValueError(f"unknown device {device!r}; use 'cpu', 'gpu' or a GPU's number")
         try:
-            import cupy
-
             count = cupy.cuda.runtime.getDeviceCount()
         except ImportError as error:
             raise NoGPUError(
@@ -261,8 +273,6 @@ def to_device(a: np.ndarray) -> Array:
 
     The driver copies so much of pageable memory as it stands, in a tenth of the time that CuPy takes to pin it first.
     """
-    import cupy
-
     out = cupy.empty(a.shape, a.dtype)
     stream = cupy.cuda.get_current_stream().ptr
     cupy.cuda.runtime.memcpyAsync(out.data.ptr, a.ctypes.data, a.nbytes, cupy.cuda.runtime.memcpyHostToDevice, stream)
@@ -335,7 +345,7 @@ def unwrapped(a: Any, name: str) -> Array:
     if hasattr(a, "toarray"):
         raise TypeError(f"{name} is sparse ({type(a).__name__}), a dense array is needed: pass its toarray()")
     if hasattr(a, "matvec"):
-        raise TypeError(f"{name} is a linear operator, an array is needed; psfs=... takes PSFs that vary")
+        raise TypeError(f"{name} is a linear operator and no array; psfs=... takes PSFs that vary, lsqr operators")
     masks = [hidden(part) for part in (a if isinstance(a, list | tuple) else (a,))]
     count = sum(int(mask.sum()) for mask in masks if mask is not None)
     if count:

@@ -273,7 +273,7 @@ def _plain(image: Array | None, shape: tuple[int, ...]) -> Array:
     if image is None:
         raise ValueError("the blurred image=... is needed: the simulated images resemble it")
     if image.shape != shape:
-        raise ValueError(f"the image must be grey and of the shape {shape}, not {image.shape}; give frames one by one")
+        raise ValueError(f"the image must be grey, of the blur's shape {shape}, not {image.shape}; take one by one")
     image = as_real(image, "the image")
     check_finite(image, "the image")
     return image

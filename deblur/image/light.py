@@ -45,7 +45,7 @@ def linear_light(image: Array) -> Array:
     x = as_float(image)
     least, largest = (float(f(x)) for f in (xp.min, xp.max))
     if not (least >= -1 and largest <= 2):
-        raise ValueError(f"gamma='srgb' needs 0 to 1, not {least:.4g} to {largest:.4g}: scale them, or leave gamma out")
+        raise ValueError(f"gamma='srgb' needs 0 to 1, these go from {least:.4g} to {largest:.4g}; divide or omit it")
     return unbent(x)
 
 

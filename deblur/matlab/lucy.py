@@ -226,7 +226,9 @@ def _cell(value: Any, name: str) -> Sequence[Array]:
     if not isinstance(value, list | tuple) or not all(getattr(a, "ndim", 0) >= 2 for a in value):
         return ()
     if len(value) not in (0, 1, 4):
-        raise ValueError(f"{name} must be an array, or a tuple of one or of a call's four, not of {len(value)}")
+        raise ValueError(
+            f"{name} must be an array, or a tuple of one or of the four arrays of an earlier call, not of {len(value)}"
+        )
     return value
 
 

@@ -119,5 +119,7 @@ def _local_variance(x: np.ndarray, *parameters: Any) -> np.ndarray:
     intensity = asnumpy(arguments.as_real(parameters[0], "intensity_map")).ravel()
     variance = variance.ravel()
     if intensity.size != variance.size or not (np.diff(intensity) > 0).all():
-        raise ValueError(f"intensity_map must increase, as long as var_local: {intensity.size} and {variance.size}")
+        raise ValueError(
+            f"intensity_map must increase and be as long as var_local: {intensity.size} and {variance.size}"
+        )
     return np.interp(x, intensity, variance)
