@@ -349,7 +349,7 @@ def unwrapped(a: Any, name: str) -> Array:
     masks = [hidden(part) for part in (a if isinstance(a, list | tuple) else (a,))]
     count = sum(int(mask.sum()) for mask in masks if mask is not None)
     if count:
-        raise TypeError(f"{name} is a masked array with {count} hidden value(s): use numpy.ma.filled, or mask=...")
+        raise TypeError(f"{name} is a masked array with {count} hidden value(s): fill them (.filled), or use mask=...")
     try:
         a = np.asarray(a)
     except ValueError:  # NumPy's words name neither the argument nor the rows
