@@ -68,7 +68,8 @@ def check_weights(weights: Any, shape: tuple[int, ...] | None = None) -> Array:
     negative = weights[weights < 0]
     if negative.size:
         raise ValueError(
-            f"weights: {negative.size} lie below zero, the least is {float(negative.min()):.4g}; 0 hides a pixel"
+            f"weights must not be negative: {negative.size} lie below zero, the least is {float(negative.min()):.4g}; "
+            "0 hides a pixel"
         )
     return weights
 

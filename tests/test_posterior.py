@@ -246,7 +246,7 @@ def test_too_large_for_the_dense_method():
         ({"method": "fft"}, "method 'fft' cannot serve here"),
         ({"regularizer": "magic"}, "no deviation for the regularizer 'magic'"),
         ({"weights": np.ones((3, 3))}, "weights must have the image's shape"),
-        ({"weights": -np.ones((8, 8))}, "below zero"),
+        ({"weights": -np.ones((8, 8))}, "not be negative"),
         ({"weights": np.zeros((8, 8))}, "no pixel would be left"),
         ({"weights": np.full((8, 8), np.nan)}, "weights holds"),
         ({"weights": np.ones((8, 8)), "method": "kronecker"}, "without a decomposition"),
