@@ -28,6 +28,20 @@ from .errors import InsufficientMemoryError, NoGPUError
 Array = Any  # numpy.ndarray or cupy.ndarray: the code is the same for both
 
 
+class _CuPy:
+    """CuPy's names, for modules that must not import it before one of them is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # `inspect` asks every object for such
+            raise AttributeError(name)
+        import cupy
+
+        return getattr(cupy, name)
+
+
+cupy = _CuPy()
+
+
 def is_cupy(a: object) -> bool:
     """Whether `a` is a CuPy array, asked without importing CuPy."""
     cupy = sys.modules.get("cupy")
@@ -47,10 +61,7 @@ def get_xp(*arrays: object) -> ModuleType:
     if not any(on_gpu):
         return np
     if any(isinstance(a, np.ndarray) and a.ndim > 0 for a in arrays):
-        raise TypeError(
-            "NumPy and CuPy arrays are mixed in one call; move them to one side first "
-            "with cupy.asarray(...) or cupy.asnumpy(...)"
-        )
+        raise TypeError("NumPy and CuPy arrays are mixed in one call; convert with cupy.asarray or cupy.asnumpy")
     import cupy
 
     return cupy
@@ -103,8 +114,6 @@ class Device:
         if isinstance(device, str) and device != "gpu":
             raise ValueError(f"unknown device {device!r}; use 'cpu', 'gpu' or a GPU's number")
         try:
-            import cupy
-
             count = cupy.cuda.runtime.getDeviceCount()
         except ImportError as error:
             raise NoGPUError(
@@ -264,8 +273,6 @@ def to_device(a: np.ndarray) -> Array:
 
     The driver copies so much of pageable memory as it stands, in a tenth of the time that CuPy takes to pin it first.
     """
-    import cupy
-
     out = cupy.empty(a.shape, a.dtype)
     stream = cupy.cuda.get_current_stream().ptr
     cupy.cuda.runtime.memcpyAsync(out.data.ptr, a.ctypes.data, a.nbytes, cupy.cuda.runtime.memcpyHostToDevice, stream)
@@ -338,17 +345,11 @@ def unwrapped(a: Any, name: str) -> Array:
     if hasattr(a, "toarray"):
         raise TypeError(f"{name} is sparse ({type(a).__name__}), a dense array is needed: pass its toarray()")
     if hasattr(a, "matvec"):
-        raise TypeError(
-            f"{name} is a linear operator ({type(a).__name__}), an array is needed; psfs=... takes PSFs that vary, "
-            "scipy.sparse.linalg.lsqr and lsmr take operators"
-        )
+        raise TypeError(f"{name} is a linear operator and no array; psfs=... takes PSFs that vary, lsqr operators")
     masks = [hidden(part) for part in (a if isinstance(a, list | tuple) else (a,))]
     count = sum(int(mask.sum()) for mask in masks if mask is not None)
     if count:
-        raise TypeError(
-            f"{name} is a masked array with {count} hidden value(s), which would be used as data: fill them "
-            "(numpy.ma.filled), and give the mask as mask=... where it can be given"
-        )
+        raise TypeError(f"{name} is a masked array with {count} hidden value(s): fill them (.filled), or use mask=...")
     try:
         a = np.asarray(a)
     except ValueError:  # NumPy's words name neither the argument nor the rows

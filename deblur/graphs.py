@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from . import pool as pools
-from .device import Array
+from .device import Array, cupy
 from .pool import holding, pool
 
 #: Bytes of cuBLAS's own workspace on each stream of a graph: what it takes by itself on a Hopper GPU.
@@ -31,8 +31,6 @@ def captured(work: Callable[[], None], stream: Any = None) -> Any:
     Do the work once before, so that the capture compiles and loads nothing. What it allocates must come from a memory
     pool that lives as long as the graph, and that has served `stream`, where the work is captured, before.
     """
-    import cupy
-
     failed = cupy.cuda.runtime.CUDARuntimeError
     with cupy.cuda.Stream(non_blocking=True) if stream is None else stream as where:
         where.begin_capture()
@@ -71,8 +69,6 @@ class Loop:
 
     def __call__(self, step: Callable[[], None]) -> None:
         """Do the step, the same each time. It reads nothing back, and leaves its results in arrays made before."""
-        import cupy
-
         if self._graph is not None:
             self._used_on[0] = cupy.cuda.get_current_stream()
             self._graph.launch(self._used_on[0])
@@ -85,8 +81,6 @@ class Loop:
 
     def _capture(self, step: Callable[[], None]) -> None:
         """Do a step on the loop's own stream, and capture the next ones."""
-        import cupy
-
         cache, current = pool(cupy.cuda.runtime.getDevice()), cupy.cuda.get_current_stream()
         stream, memory = cache.take("loop") or (cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool())
         # A finalizer and not `__del__`: of a loop that is part of a reference cycle, the garbage collector would call
@@ -117,8 +111,6 @@ class Repeated:
 
     def __call__(self, x: Array) -> Array:
         """Its value; the next call overwrites it."""
-        import cupy
-
         if self._input is None:
             self._input = cupy.empty(x.shape, x.dtype)
         self._input[...] = x
@@ -141,8 +133,6 @@ def side_streams() -> tuple[Any, Any]:
 
     They are those of the current device, or of the graph that this thread captures.
     """
-    import cupy
-
     capture = capturing()
     if capture is not None:
         return capture.streams
@@ -150,8 +140,6 @@ def side_streams() -> tuple[Any, Any]:
 
 
 def _side_streams() -> tuple[Any, Any]:
-    import cupy
-
     return (cupy.cuda.Stream(non_blocking=True, priority=-5), cupy.cuda.Stream(non_blocking=True))
 
 
@@ -168,8 +156,6 @@ class CachedGraph:
     """A captured piece of work, and the memory that is its own."""
 
     def __init__(self, like: Array, work: Callable[[Array], Any]) -> None:
-        import cupy
-
         self.streams, self._memory = _side_streams(), cupy.cuda.MemoryPool(_malloc)
         self._spaces: dict[int, Array] = {}
         self._result: Any = None
@@ -191,16 +177,12 @@ class CachedGraph:
 
     def cublas_space(self, stream: int) -> Array:
         """cuBLAS's space on one of the streams."""
-        import cupy
-
         if stream not in self._spaces:
             self._spaces[stream] = cupy.empty(CUBLAS_BYTES, "u1")
         return self._spaces[stream]
 
     def __call__(self) -> Any:
         """Do the work on `input`. The next call overwrites the result."""
-        import cupy
-
         if self._exec:
             cupy.cuda.runtime.graphLaunch(self._exec, cupy.cuda.get_current_stream().ptr)
         else:
@@ -228,8 +210,6 @@ def _with_priorities(graph: Any) -> int:
 
 
 def _malloc(size: int) -> Any:
-    import cupy
-
     try:
         return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
     except (cupy.cuda.memory.OutOfMemoryError, cupy.cuda.runtime.CUDARuntimeError) as error:
@@ -265,8 +245,6 @@ def worked(name: str, work: Callable[[Array], Any], a: Array, room: Array) -> It
 
     Without a graph the array is `room` if that is row-major, and a new one if not. Both are valid inside the context.
     """
-    import cupy
-
     with replay(name, work, a) as graph:
         if graph is None:
             x = room if room.flags.c_contiguous else cupy.empty(a.shape, a.dtype)

@@ -42,7 +42,7 @@ import numpy as np
 
 from . import cuda_sources
 from .cuda_sources import TYPES, Constants, alone, parts, signatures, source
-from .device import Device, usable_cores
+from .device import Device, cupy, usable_cores
 
 OPTIONS = ("-std=c++17",)
 LINES = "--generate-line-info"  # for profilers; two thirds of the machine code's bytes
@@ -53,8 +53,6 @@ PACKED = "machine_code.zip"  # next to the sources, in a wheel
 
 def architecture() -> str:
     """What to compile for on the current device: ``sm_90a`` on Hopper, else the device's own."""
-    import cupy
-
     capability = cupy.cuda.Device().compute_capability
     newest = max(cupy.cuda.nvrtc.getSupportedArchs())
     if int(capability) > newest:  # a device newer than the compiler: leave the last step to the driver
@@ -174,7 +172,7 @@ class Kernel:
     """
 
     def __init__(self, stem: str, name: str, dtype: np.dtype, device: int) -> None:
-        import cupy
+        import cupy  # itself: each launch asks it
 
         known = signatures(stem)
         if name not in known:
@@ -334,7 +332,7 @@ def get(stem: str, name: str, dtype: Any) -> Kernel:
         If the source does not compile; the text carries the compiler's log.
     """
     try:
-        import cupy
+        import cupy  # itself, as each launch comes here
 
         device = cupy.cuda.runtime.getDevice()
     except Exception:
@@ -363,7 +361,7 @@ def blocks(stem: str, size: int, rows: int = 1, per_multiprocessor: int = 8) -> 
     One thread an element, but no more blocks in all `rows` of the grid than eight a multiprocessor, which are
     all of 256 threads that it holds.
     """
-    import cupy
+    import cupy  # itself, as each launch comes here
 
     return _blocks(stem, size, rows, per_multiprocessor, cupy.cuda.runtime.getDevice())
 
@@ -402,8 +400,6 @@ class Reduction:
     """
 
     def __init__(self, stem: str, size: int, numbers: int = 1, rows: int = 1) -> None:
-        import cupy
-
         self._stem, self._rows = stem, rows
         self.blocks = blocks(stem, size, rows, per_multiprocessor=4)  # each leaves numbers for the last
         self._partial = cupy.empty(numbers * rows * self.blocks, np.float64)
@@ -422,8 +418,6 @@ class Reduction:
 
 def images(x: Any) -> tuple[Any, int, int]:
     """CuPy's (..., M, N) as (k, M, N) with adjacent pixels in a row; how far its rows lie apart, and its images."""
-    import cupy
-
     x = x.reshape(-1, *x.shape[-2:])
     item = x.itemsize
     if x.strides[2] != item and x.shape[2] > 1:
@@ -443,8 +437,6 @@ class Properties(NamedTuple):
 @functools.cache
 def properties(device: int) -> Properties:
     """Those of `device`."""
-    import cupy
-
     p = cupy.cuda.runtime.getDeviceProperties(device)
     return Properties(
         int(p["multiProcessorCount"]),

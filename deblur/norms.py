@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from . import kernels
-from .device import Array, get_xp, is_cupy
+from .device import Array, cupy, get_xp, is_cupy
 
 
 def norms(x: Array) -> np.ndarray:
@@ -28,8 +28,6 @@ def judged_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array) -
     """The norms of b, a − λf, g and d, on the host: the first three scenes, the others images, (..., rows, columns)."""
     if not is_cupy(b):
         return norms_of(b, a - b.dtype.type(lam) * f, g, d)
-    import cupy
-
     b, a, f, g, d = (kernels.images(x) for x in (b, a, f, g, d))
     sums, planes = cupy.empty(4, np.float64), b[0]
     room = kernels.Reduction("norms", math.prod(planes.shape[1:]), 4)
@@ -74,8 +72,6 @@ def largest(x: Array) -> float:
 
 def largest_bits(x: Array) -> Array:
     """The bits of the largest |x| as a float64, (1,), on the GPU where `x` is."""
-    import cupy
-
     bits = cupy.zeros(1, np.uint64)
     x = cupy.ascontiguousarray(x)
     kernels.spread("norms", "largest", x.size, bits, x, x.size, dtype=x.dtype)
@@ -84,8 +80,6 @@ def largest_bits(x: Array) -> Array:
 
 def _sums_on_gpu(arrays: list[Array] | tuple[Array, ...], entries: int, squares: bool = True) -> Array:
     """Sums of the numbers of each array's entries, or of their squares, one after the other; on the device."""
-    import cupy
-
     out = cupy.zeros((len(arrays), entries), np.float64)
     stacks = [kernels.images(x if x.ndim > 1 + (entries > 1) else x.reshape(entries, 1, -1)) for x in arrays]
     room = kernels.Reduction("norms", max(math.prod(x.shape[1:]) for x, *_ in stacks), rows=entries)

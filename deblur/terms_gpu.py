@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from . import kernels
-from .device import Array
+from .device import Array, cupy
 
 _AT = kernels.Constants("terms")
 
@@ -19,8 +19,6 @@ KINDS = {"identity": 1, "gradient": 2, "hessian": 3}
 
 def values(scene: Array, regularizers: Sequence[tuple[str, str]], wrap: bool) -> list[float]:
     """The sums over all pixels of scenes (k, c, P, Q), for the (differences, norm) of each regularizer."""
-    import cupy
-
     scene = cupy.ascontiguousarray(scene)
     reduction = kernels.Reduction("terms", math.prod(scene.shape[2:]) * len(scene))
     out = cupy.empty(len(regularizers), np.float64)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import kernels
-from .device import Array, get_xp, is_cupy
+from .device import Array, cupy, get_xp, is_cupy
 from .graphs import Loop
 from .norms import norms
 
@@ -107,8 +107,6 @@ class SystemsGPU:
         self.loop = Loop(3, capture)
 
     def begin(self, b: Array, x: Array, r: Array) -> None:
-        import cupy
-
         self._b, self.x, self.r = (cupy.ascontiguousarray(v) for v in (b, x, r))
         self.p, systems = cupy.zeros_like(self.x), b.shape[0] * b.shape[1]
         self._n = b.size // systems
@@ -121,8 +119,6 @@ class SystemsGPU:
         return self.p
 
     def advance(self, ap: Array) -> None:
-        import cupy
-
         ap = cupy.ascontiguousarray(ap)
         self._sum.launch("curve", self.p, ap, self._n, self._control, dtype=self.x.dtype)
         self._move(ap)
@@ -245,8 +241,6 @@ class FramesGPU:
     """
 
     def __init__(self, k: int, n: int, most: int, dtype: np.dtype, capture: bool) -> None:
-        import cupy
-
         self.loop = Loop(1, capture)
         self._real, self._blocks = dtype, kernels.blocks("krylov", n, k, per_multiprocessor=4)
         self._room = cupy.empty(k * most * self._blocks, np.float64), cupy.zeros(k * most, np.uint32)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, get_xp, is_cupy
+from ..device import Array, asnumpy, cupy, get_xp, is_cupy
 from ..graphs import Repeated
 from . import patches
 
@@ -62,8 +62,6 @@ class _Replayed:
     """`collaborative` for images of one shape. The next call overwrites the result."""
 
     def __init__(self, like: Array, groups: patches.Groups) -> None:
-        import cupy
-
         # The graph reads these, and the tables of the groups.
         variances, colours = cupy.empty(groups.side**2, np.float64), _colours(like)
         self._variances = variances

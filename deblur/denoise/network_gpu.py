@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array
+from ..device import Array, cupy
 
 _AT = kernels.Constants("network")
 
 
 def entered(x: Array, near: Array, shape: tuple[int, int], scale: float, level: float) -> Array:
     """The network's input, (9, P, Q): a plane and its estimate times `scale`, continued to `shape`, and `level`."""
-    import cupy
-
     high, wide = shape[0] // 2, shape[1] // 2
     (x, ldx, _), (near, ldnear, _) = kernels.images(x), kernels.images(near)
     out = cupy.empty((9, high, wide), np.float32)
@@ -47,8 +45,6 @@ def together(x: Array) -> Array:
 
 
 def _moved(name: str, x: Array, shape: tuple[int, ...], whole: tuple[int, ...]) -> Array:
-    import cupy
-
     out = cupy.empty(shape, np.float32)
     _launch(name, x.size, out, x, *whole)
     return out

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..device import Array
+from ..device import Array, cupy
 
 _AT = kernels.Constants("patches")
 
@@ -45,8 +45,6 @@ def places(shape: tuple[int, int], rows: bytes, cols: bytes, moves: bytes, edge:
     edge : bytes
         Of a float32 array of a patch's side.
     """
-    import cupy
-
     weights = np.frombuffer(edge, np.float32)
     side = len(weights)
     r, c = (np.frombuffer(a, np.int64).astype(np.int32) for a in (rows, cols))
@@ -66,8 +64,6 @@ def places(shape: tuple[int, int], rows: bytes, cols: bytes, moves: bytes, edge:
 
 def firsts(pilot: Array, at: Places, side: int) -> Array:
     """Flat index of the first pixel of each patch, (groups, patches), int32, for a float32 pilot."""
-    import cupy
-
     rows, cols = len(at.rows), len(at.cols)
     first = cupy.empty((rows * cols, _AT.STACK), np.int32)
     kernels.get("patches", f"nearest{side}", np.float32)(
@@ -101,8 +97,6 @@ def filtered(
     edge : (side,) float32 array
         By which a patch's pixels count, along each axis.
     """
-    import cupy
-
     side, (high, wide) = len(edge), noisy.shape
     blocks = kernels.blocks("patches", noisy.size, per_multiprocessor=4)
     control = cupy.empty(_AT.CONTROL, np.float64)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array, require_memory
+from ..device import Array, cupy, get_xp, require_memory
 from ..graphs import side_streams, worked
 from .matmul_gpu import WORKSPACE, cublas_at, gemm
 from .pivots_gpu import PivotStatus
@@ -43,8 +43,6 @@ class _Columns:
 
     def __init__(self, a: Array, status: PivotStatus, share: int = 1) -> None:
         """`share`: one of how many parts of the device the factorisation may fill."""
-        import cupy
-
         self.a, self.n, self.status = a, len(a), status
         self.leaf = _SIZES.LEAF
         self.count, self._ld = -(-self.n // self.leaf), leading(a)
@@ -61,7 +59,6 @@ class _Columns:
 
     def factor_by_library(self) -> None:
         """All columns by cuSOLVER."""
-        import cupy
         from cupy.cuda import cusolver, device
         from cupy_backends.cuda.libs import cublas
 
@@ -113,8 +110,6 @@ def _sweep(columns: _Columns, unit: int, inverse: bool = False) -> None:
     That runs during the factorisation of the next unit, and changes the unit's columns; its triangle is inverted
     before, on a third stream.
     """
-    import cupy
-
     count, rest, unfinished = columns.count, None, None
     edges = [*range(0, count, unit), count]
     if not columns.fit:
@@ -168,8 +163,6 @@ def cholesky(a: Array, room: Array, given: Array | None = None, later: bool = Fa
 
     A pivot that fails raises, unless the status is to be checked `later`.
     """
-    import cupy
-
     n = len(a)
     if n == 0:
         return room, PivotStatus()
@@ -196,15 +189,13 @@ def _factored(a: Array) -> PivotStatus:
 
 def inverse(a: Array, room: Array, given: Array | None = None) -> Array:
     """The inverse of the symmetric positive definite `a`, in `room`, which may be `a`; `given` as in `cholesky`."""
-    import cupy
-
     n = len(a)
     if n == 0:
         return room
     # Two slabs of a unit's width, and what the products pack.
     require_memory(
         2 * _inverse_unit(n, a.dtype) * _SIZES.LEAF * n * a.itemsize + WORKSPACE,
-        cupy,
+        get_xp(a),
         f"Beside the matrix, the inverse of one of {n} x {n} in {a.dtype}",
         "use cholesky and cholesky_solve, which need the matrix alone, or a smaller matrix",
     )
@@ -233,8 +224,6 @@ def _invert_unit(columns: _Columns, first: int, last: int, *events: Any) -> None
     Left of the unit's columns and from its rows down, `a` holds the product of L's finished columns with
     their part of Q; above its rows, the lower triangle of the sum Qᵀ Q so far. The unit's triangle is inverted already.
     """
-    import cupy
-
     for event in events:
         cupy.cuda.get_current_stream().wait_event(event)
     a, start, stop = columns.a, first * columns.leaf, min(last * columns.leaf, columns.n)

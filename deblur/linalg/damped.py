@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from ..device import Array, as_real, check_finite, float_dtype, get_xp, is_cupy
+from ..device import Array, as_real, check_finite, cupy, float_dtype, get_xp, is_cupy
 from ..errors import SingularMatrixError
 from .band_triangle import BandTriangle
 from .checks import as_rhs
@@ -157,8 +157,7 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     if not float(diagonal.min()) > n * float(np.finfo(dtype).eps) * float(diagonal.max()):
         smallest = int(diagonal.argmin())
         raise SingularMatrixError(
-            f"[H; sqrt(lam) I] is singular to rounding at column {smallest} with lam = {lam:.3g}; take a larger lam",
-            smallest,
+            f"[H; sqrt(lam) I] is singular to rounding at column {smallest}: take more than lam = {lam:.3g}", smallest
         )
     factor = DampedQR(h, float(lam), r, ht)
     rcond = factor.rcond()
@@ -176,8 +175,6 @@ def _factored_on_gpu(h: Any, start: np.ndarray) -> tuple[Any, Any, Array]:
     CuPy compiles kernels for seconds to sort, transpose or slice a sparse matrix, so the host works on its structure.
     R is full because on a GPU large products matter more than the zeros in them.
     """
-    import cupy
-
     (m, n), sparse = h.shape, hasattr(h, "tocsr")
     if sparse:
         places = _places(h)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array, all_true
+from ..device import Array, all_true, cupy
 from ..graphs import side_streams, worked
 from .matmul_gpu import gemm
 from .pivots_gpu import PivotStatus
@@ -31,8 +31,6 @@ class _Elimination:
     """Eliminates columns of one n-row matrix `a`, in place; picks the kernel for its panels once."""
 
     def __init__(self, a: Array, threshold: float) -> None:
-        import cupy
-
         n = len(a)
         self.a, self.n, self.threshold = a, n, threshold
         self.status = PivotStatus()
@@ -61,8 +59,6 @@ class _Elimination:
 
     def _spread(self, blocks: int) -> None:
         """Over so many blocks, which meet at a barrier, and must all run at once."""
-        import cupy
-
         self.blocks, self.threads = blocks, -(-self.n // (32 * blocks)) * 32
         self.counter = cupy.zeros(1, np.uint32)
         self.grid_arguments = (cupy.empty(blocks * _SIZES.BOXES, np.uint8), self.counter)
@@ -80,8 +76,6 @@ class _Elimination:
         self._update(middle, stop, k, middle, k)
 
     def _panel(self, k: int, stop: int) -> None:
-        import cupy
-
         a = self.a
         if self.grid_arguments:
             self.counter.fill(0)
@@ -144,8 +138,6 @@ def inverse(a: Array, threshold: float, given: Array | None = None) -> Array:
 
 
 def _inverted(a: Array, threshold: float) -> PivotStatus:
-    import cupy
-
     n = len(a)
     work = _Elimination(a, threshold)
     order = cupy.arange(n, dtype=np.int32)
@@ -182,8 +174,6 @@ def _inverted(a: Array, threshold: float) -> PivotStatus:
 
 def solve(a: Array, b: Array, threshold: float, given: Array | None = None) -> Array:
     """The solution of A X = B in the place of `b`, shape (n, k); `a` may be destroyed."""
-    import cupy
-
     n, result = len(a), b
     if n == 0 or b.size == 0:
         return b
@@ -208,8 +198,6 @@ def solve(a: Array, b: Array, threshold: float, given: Array | None = None) -> A
 
 def _restore_columns(a: Array, order: Array, status: PivotStatus) -> None:
     """Undo the row switches as column switches of the inverse."""
-    import cupy
-
     n, bytes_of_row = len(a), len(a) * a.itemsize
     if bytes_of_row <= kernels.properties(a.device.id).shared_memory:
         kernels.get("gauss_jordan", "restore_columns", a.dtype)(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..device import Array
+from ..device import Array, cupy
 from ..errors import NoGPUError
 from ..graphs import CUBLAS_BYTES, capturing
 
@@ -64,8 +64,6 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
     "auto" is the fastest engine with every element as accurate as the dtype's own arithmetic; "fastest" may
     also be `half`, which is as accurate in norm.
     """
-    import cupy
-
     if engine not in ("auto", "fastest", *ENGINES):
         raise ValueError(f"unknown engine {engine!r}: choose auto, fastest, {', '.join(ENGINES)}")
     double = np.dtype(dtype) == np.float64
@@ -183,8 +181,6 @@ def _depth(half: bool) -> int:
 
 def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | None]:
     """High and low parts of an operand as matmul.cu lays them out, and the largest element of each row."""
-    import cupy
-
     rows, k = x.shape if along_k else x.shape[::-1]
     grid = (-(-k // _depth(half)), -(-rows // _SIZES.TILE))
     packed = cupy.empty(grid[0] * grid[1] * _WGMMA.SLOT, np.uint8)
@@ -263,7 +259,6 @@ def _call_cublas(name: str, *args: Any) -> None:
     Left to itself, cuBLAS shares its space among a handle's streams, and takes another way to a product where another
     stream has it just then: the last bits would depend on how far the device is.
     """
-    import cupy
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cublas
 
@@ -289,8 +284,6 @@ _spaces = threading.local()
 
 def _space(stream: int) -> Array | None:
     """cuBLAS's space on one of this thread's streams, or None where there is no memory for it."""
-    import cupy
-
     kept: dict[tuple[int, int], Array] = vars(_spaces).setdefault("kept", {})
     key = (cupy.cuda.runtime.getDevice(), stream)
     if key not in kept:

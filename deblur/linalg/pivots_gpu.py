@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..device import Array, check_finite
+from ..device import Array, check_finite, cupy
 from ..errors import SingularMatrixError
 
 _NONE = 2**31 - 1
@@ -18,8 +18,6 @@ class PivotStatus:
     """
 
     def __init__(self, values: Array | None = None) -> None:
-        import cupy
-
         self._values = cupy.full(2, _NONE, cupy.int32) if values is None else values
         self.failed, self.overflow = self._values[:1], self._values[1:]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..device import Array
+from ..device import Array, cupy
 from ..errors import NoGPUError
 from ..graphs import replay, side_streams
 from .matmul_gpu import cublas_batch_at, gemm
@@ -85,8 +85,6 @@ def factor(a: Array, mode: str) -> Any:
 
 def _factors(a: Array, mode: str) -> tuple[Any, Array]:
     """Q, or None, and R; or the raw reflections."""
-    import cupy
-
     *stack, m, n = a.shape
     plan = choose_qr(a.shape, a.dtype, mode)
     a = cupy.ascontiguousarray(a).reshape(math.prod(stack), m, n)
@@ -114,10 +112,9 @@ def _sizes(dtype: Any) -> kernels.Constants:
 
 def _properties() -> kernels.Properties:
     try:
-        import cupy
+        return kernels.properties(cupy.cuda.runtime.getDevice())
     except ImportError:
         raise NoGPUError("the choice of QR kernels is about a GPU, and CuPy is not installed") from None
-    return kernels.properties(cupy.cuda.runtime.getDevice())
 
 
 def _has_clusters() -> bool:
@@ -128,8 +125,6 @@ def _has_clusters() -> bool:
 
 
 def _single_launch(a: Array, want_q: bool) -> tuple[Array, Array]:
-    import cupy
-
     batch, m, n = a.shape
     k, bytes_of = min(m, n), kernels.Constants("qr_batched", a.dtype).FACTOR_BYTES
     shared = bytes_of(m, n, True) <= _properties().shared_memory
@@ -173,8 +168,6 @@ class _Reflections(NamedTuple):
 
 
 def _streaming(a: Array, mode: str) -> tuple[Any, Array]:
-    import cupy
-
     _, m, n = a.shape
     k = min(m, n)
     exponent = cupy.full((len(a), n), _sizes(a.dtype).NO_EXPONENT, np.int32)
@@ -208,8 +201,6 @@ def _streaming(a: Array, mode: str) -> tuple[Any, Array]:
 
 def _scale(x: Array, exponent: Array, sign: int, y: Array | None = None) -> Array:
     """`x` with its columns multiplied by 2^(sign·exponent): exact, and it keeps every square within range."""
-    import cupy
-
     batch, m, n = x.shape
     y = cupy.empty(x.shape, x.dtype) if y is None else y
     kernels.get("qr", "qr_scale", x.dtype)(
@@ -221,8 +212,6 @@ def _scale(x: Array, exponent: Array, sign: int, y: Array | None = None) -> Arra
 
 def _factor(work: Array) -> _Reflections:
     """Reduce each `work` (batch, m, n) to its triangle R in place."""
-    import cupy
-
     batch, m, n = work.shape
     k, dtype = min(m, n), work.dtype
     sizes = _sizes(dtype)
@@ -336,8 +325,6 @@ def _apply_product(c: Array, v: Array, t: Array, space: Array, transpose: bool, 
 
 def _space(width: int, columns: int, rows: int, chunk: int, dtype: np.dtype) -> Array:
     """For `_apply_product` of so many columns of V and C: two products of their columns, and one for each chunk."""
-    import cupy
-
     return cupy.empty((2 + min(rows // chunk, MOST_CHUNKS)) * width * columns, dtype)
 
 
@@ -370,8 +357,6 @@ def _inner_products(v: Array, c: Array, out: Array, space: Array, chunk: int) ->
 
 def _tall_skinny(a: Array, want_q: bool) -> tuple[Any, Array]:
     """TSQR (Demmel, Grigori, Hoemmen, Langou 2012): Q and R of blocks of rows, then of their stacked R."""
-    import cupy
-
     batch, m, n = a.shape
     target = max(256, 2 * n) if n <= 256 else CLUSTER_ROWS // 2
     blocks = max(2, m // target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,6 @@ from .qr import factor
 from .qr_insert_delete import delete, insert
 from .qr_plan import UpdatePlan, plan_update
 from .qr_update import add_columns, add_rows, complement, remove_columns, remove_rows
-from .row_blocks import RowBlocks
 from .triangular import substitute
 
 Factors = tuple[Array | None, Array]  # Q and R; or None and [R d]
@@ -99,10 +99,7 @@ class QRModel:
         get_xp(a, b)
         b = as_rhs(b, len(a), finite=self._finite)
         if len(a) < a.shape[1]:
-            raise ValueError(
-                f"a least-squares model needs at least as many rows as columns, not {a.shape}; "
-                "numpy.linalg.lstsq gives the minimum-norm solution of a wide system"
-            )
+            raise ValueError(f"at least as many rows as columns are needed, not {a.shape}; use numpy.linalg.lstsq")
         dtype = np.result_type(a.dtype, b.dtype)
         self._is_vector = b.ndim == 1
         # Copies: what the caller does to the arrays afterwards must not reach the model.
@@ -111,7 +108,7 @@ class QRModel:
         self.keep_q = bool(keep_q)
         self.plan: UpdatePlan | None = None
         self.note = ""
-        self._state = self._factored(RowBlocks((a,)), b)
+        self._state = self._factored(_RowBlocks((a,)), b)
 
     # -- what there is ------------------------------------------------------------------------
 
@@ -157,8 +154,7 @@ class QRModel:
             smallest, largest = int(diagonal.argmin()), float(diagonal.max())
             if not float(diagonal[smallest]) > max(self.shape) * float(np.finfo(r.dtype).eps) * largest:
                 raise SingularMatrixError(
-                    f"column {smallest} of A depends on the others to rounding, so that the solution is not unique; "
-                    "remove that column, or use numpy.linalg.lstsq for that of minimum norm",
+                    f"column {smallest} of A depends on the others to rounding: remove it, or use numpy.linalg.lstsq",
                     smallest,
                 )
         x = self._state.rd[:, n:].copy()
@@ -261,7 +257,7 @@ class QRModel:
             rd, z = self._extended(u)
             return add_columns(None, rd, n, k, z, triangular=True)
 
-        self._change("add_columns", p, k, method, update, lambda: (RowBlocks((_insert(s.a.matrix(), k, u, 1),)), s.b))
+        self._change("add_columns", p, k, method, update, lambda: (_RowBlocks((_insert(s.a.matrix(), k, u, 1),)), s.b))
 
     def remove_columns(self, columns: Any, *, method: str | None = None) -> None:
         """Take unknowns out.
@@ -292,7 +288,7 @@ class QRModel:
         k: int,
         method: str | None,
         update: Callable[[], Factors],
-        data: Callable[[], tuple[RowBlocks, Array]],
+        data: Callable[[], tuple[_RowBlocks, Array]],
     ) -> None:
         """Go by the plan; nothing of the model is touched until the new state is complete."""
         method = self._method if method is None else check_method(method)
@@ -317,7 +313,7 @@ class QRModel:
             state = self._factored(*data())
         self._state, self.plan, self.note = state, plan, note
 
-    def _factored(self, a: RowBlocks, b: Array) -> _State:
+    def _factored(self, a: _RowBlocks, b: Array) -> _State:
         """From scratch."""
         xp, matrix = get_xp(b), a.matrix()
         if self.keep_q:
@@ -360,18 +356,62 @@ class QRModel:
         return x[:, 0] if self._is_vector else x
 
 
+class _RowBlocks:
+    """A matrix as views of blocks of rows and a list of columns, assembled when it is read.
+
+    An update without Q may touch far less than A has entries; copying A at every change would cost more than the
+    update itself.
+    """
+
+    def __init__(self, blocks: tuple[Array, ...], columns: np.ndarray | None = None) -> None:
+        self._blocks, self._columns = blocks, columns
+
+    def matrix(self) -> Array:
+        if len(self._blocks) > 1 or self._columns is not None:
+            xp = get_xp(self._blocks[0])
+            whole = xp.concatenate(self._blocks)
+            self._blocks = (whole if self._columns is None else whole[:, xp.asarray(self._columns)],)
+            self._columns = None
+        return self._blocks[0]
+
+    def with_rows(self, k: int, u: Array) -> _RowBlocks:
+        if self._columns is not None:
+            full = get_xp(u).zeros((len(u), self._blocks[0].shape[1]), u.dtype)
+            full[:, self._columns] = u
+            u = full
+        return _RowBlocks((*self._rows(0, k), u, *self._rows(k, None)), self._columns)
+
+    def without_rows(self, gone: np.ndarray) -> _RowBlocks:
+        edges = itertools.pairwise([-1, *gone.tolist(), None])
+        left = [part for a, b in edges for part in self._rows(a + 1, b)]
+        return _RowBlocks(tuple(left) or (self._blocks[0][:0],), self._columns)
+
+    def without_columns(self, gone: np.ndarray) -> _RowBlocks:
+        columns = np.arange(self._blocks[0].shape[1]) if self._columns is None else self._columns
+        return _RowBlocks(self._blocks, np.delete(columns, gone))
+
+    def _rows(self, start: int, stop: int | None) -> list[Array]:
+        """Views of the rows from `start` to `stop`, or to the last."""
+        parts, first = [], 0
+        for block in self._blocks:
+            part = block[max(start - first, 0) : None if stop is None else max(stop - first, 0)]
+            parts += [part] if len(part) else []
+            first += len(block)
+        return parts
+
+
 @dataclass(frozen=True)
 class _State:
     """A, b, Q and [R d] that belong together. Never changed: an update makes another one."""
 
-    a: RowBlocks
+    a: _RowBlocks
     b: Array
     q: Array | None
     rd: Array
     age: int = 0
 
 
-def _updated(q: Array | None, r: Array, a: RowBlocks, b: Array, age: int) -> _State:
+def _updated(q: Array | None, r: Array, a: _RowBlocks, b: Array, age: int) -> _State:
     """From Q and R, of which a square Q is that of a full factorisation, or from [R d] alone."""
     if q is None:
         return _State(a, b, None, r[: r.shape[1] - b.shape[1]], age)

@@ -11,7 +11,7 @@ import functools
 import numpy as np
 
 from .. import kernels
-from ..device import Array
+from ..device import Array, cupy
 from .qr_gpu import factor
 from .triangular_gpu import leading
 
@@ -24,8 +24,6 @@ def sweep_down(r: Array, u: Array, q: Array | None, e: Array | None) -> None:
     Two launches for each `_most_rows` rows of `u`, whatever the size of R: one that clears two counters,
     and one that does everything else.
     """
-    import cupy
-
     t, sizes = len(r), kernels.Constants("qr_down", r.dtype)
     nb = sizes.NB
     if q is None or e is None:
@@ -55,8 +53,6 @@ def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None, q: Array |
     products they amount to, and their application to everything. Two more at the end for the diagonal
     blocks, which then are full: their factorisation, and its part of the last products.
     """
-    import cupy
-
     (t, p), dtype = z.shape, r.dtype
     sizes = kernels.Constants("qr_up", dtype)
     nb, height, side = sizes.NB, sizes.STEP, sizes.SIDE
@@ -97,8 +93,6 @@ def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None, q: Array |
 @functools.cache
 def _most_rows(dtype: np.dtype) -> int:
     """Rows of U to a launch: what shared memory, and in float64 the registers, hold."""
-    import cupy
-
     sizes = kernels.Constants("qr_down", dtype)
     limit = kernels.properties(cupy.cuda.runtime.getDevice()).shared_memory
     return sizes.WARPS * max(

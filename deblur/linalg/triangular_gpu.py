@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .. import kernels
-from ..device import Array
+from ..device import Array, cupy
 from .matmul_gpu import choose_engine, cublas_batch_at, gemm
 from .pivots_gpu import PivotStatus
 
@@ -27,8 +27,6 @@ def leading(a: Array) -> int:
 
 def invert_blocks(l: Array, status: PivotStatus, unit_diagonal: bool = False) -> Array:  # noqa: E741
     """Inverses of the diagonal blocks, shape (ceil(n / LEAF), LEAF, LEAF)."""
-    import cupy
-
     n, leaf = len(l), _SIZES.LEAF
     blocks = cupy.empty((-(-n // leaf), leaf, leaf), l.dtype)
     kernels.get("triangular", "invert_blocks", l.dtype)(
@@ -40,8 +38,6 @@ def invert_blocks(l: Array, status: PivotStatus, unit_diagonal: bool = False) ->
 
 def invert_lower(a: Array, inverses: Array) -> None:
     """L⁻¹ with zeros above, in the place of L; `inverses` are those of its diagonal blocks."""
-    import cupy
-
     n = len(a)
     kernels.get("triangular", "clear_upper", a.dtype)(n, 256, a, leading(a), n)
     grid = (len(inverses), _SIZES.LEAF // _SIZES.PUT_ROWS)
@@ -102,8 +98,6 @@ def _combine_batch(a: Array, size: int, pairs: int, work: Array) -> None:
 
 def substitute_lower(l: Array, inverses: Array, x: Array, trans: bool = False) -> None:  # noqa: E741
     """Solve L X = B or Lᵀ X = B in the place of B, shape (n, k), contiguous; `inverses`: `invert_blocks`."""
-    import cupy
-
     (n, columns), leaf = x.shape, _SIZES.LEAF
     if columns <= FEW:
         counters = cupy.zeros(1 + columns, np.uint32)
@@ -131,8 +125,6 @@ def inverse(
     status: PivotStatus | None = None,
 ) -> Array:
     """The inverse of the triangular `l`, which is destroyed; `status` records whether it exists."""
-    import cupy
-
     if not lower:
         return inverse(l.T, True, unit_diagonal, status).T
     l = cupy.ascontiguousarray(l)  # noqa: E741
@@ -145,8 +137,6 @@ def inverse(
 
 def substitute(l: Array, x: Array, trans: Sequence[bool], lower: bool, unit_diagonal: bool) -> None:  # noqa: E741
     """Solve op(L) X = B in the place of B, shape (n,) or (n, k), for each op in turn: whether it transposes."""
-    import cupy
-
     if not lower:
         substitute(l.T, x, [not t for t in trans], True, unit_diagonal)
         return

@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import kernels
 from ..cuda_sources import signatures
-from ..device import Array
+from ..device import Array, cupy
 from ..graphs import Loop
 from ..normalization import Scale
 from ..operators import torus_gpu
@@ -90,8 +90,6 @@ class GpuSteps(Steps):
     batch = _AT.BATCH
 
     def __init__(self, layout: dict[str, int], dtype: np.dtype, weighted: bool) -> None:
-        import cupy
-
         self.layout, self.dtype = layout, dtype
         # The members of the kernels' `Layout`, in its order.
         self._layout = [layout[p.name] for p in signatures("admm")["gather"] if p.name in layout]
@@ -139,8 +137,6 @@ class GpuSteps(Steps):
             to[...] = power.ravel()
 
     def statistics(self) -> tuple[float, float, float, float]:
-        import cupy
-
         out = cupy.empty(_AT.STATISTICS, np.float64)
         self._launch("statistics", self.g, *self._layout, self.w, out, self.partial, self.ticket)
         visible, first, second, level, weight, largest = out.tolist()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array
+from ..device import Array, cupy
 from ..operators.torus_gpu import plans
 from .border import Border, Patch
 
@@ -24,8 +24,6 @@ class BorderGPU(Border):
         return (*self.shape, *self.ends[0], *self.ends[1])
 
     def take(self, x: Array) -> Array:
-        import cupy
-
         s = cupy.empty((len(x), self.size), x.dtype)
         self._launch("take", self.size, s, *kernels.images(x), *self._geometry, self.size, s)
         return s
@@ -36,8 +34,6 @@ class BorderGPU(Border):
 
     def cut(self, z: Array, axis: int) -> Array:
         """As `Border.cut`, with zeros up to the band's torus; images' two edges next to each other."""
-        import cupy
-
         high, wide = self.bands[axis].torus(self.device).lengths
         out, deep = cupy.empty((2 * len(z), high, wide), z.dtype), 2 * self.depth[axis]
         args = (*kernels.images(z), *self.shape, axis, deep, high, wide, out)
@@ -45,8 +41,6 @@ class BorderGPU(Border):
         return out
 
     def join(self, z: Array, products: dict[int, Array]) -> Array:
-        import cupy
-
         s = cupy.empty((len(z), self.size), z.dtype)
         parts = [(p, *p.shape[1:]) if p is not None else (None, 0, 0) for p in map(products.get, (0, 1))]
         args = (*kernels.images(z), self.lam, *self._geometry, self.size, *parts[0], *parts[1], s)
@@ -54,15 +48,11 @@ class BorderGPU(Border):
         return s
 
     def lay(self, s: Array, axis: int, length: int) -> Array:
-        import cupy
-
         band = cupy.empty((len(s), 2 * self.depth[axis], length), s.dtype)
         self._launch("lay", band[0].size, band, *_rows(s), *self._geometry, axis, length, band)
         return band
 
     def unlay(self, bands: dict[int, Array]) -> Array:
-        import cupy
-
         parts = [(b, b.shape[2]) if b is not None else (None, 0) for b in map(bands.get, (0, 1))]
         [like, *_] = bands.values()
         out = cupy.empty((len(like), self.size), like.dtype)
@@ -74,8 +64,6 @@ class BorderGPU(Border):
         return self.device.xp.ascontiguousarray(super().band_inverse(axis, symbol, dtype).transpose(1, 2, 0))
 
     def system(self, axis: int, symbol: Array, dtype: np.dtype) -> Array:
-        import cupy
-
         (across, half), e = symbol.shape, self.depth[axis]
         count, blocks, threads = 4 * e - 1, -(-symbol.shape[1] // _AT.THREADS), _AT.THREADS
         tables = cupy.empty((3, count, half, 2), np.float64)
@@ -87,8 +75,6 @@ class BorderGPU(Border):
         return g
 
     def solve(self, band: Array, inverse: Array, length: int) -> Array:
-        import cupy
-
         k, depth, real, half = len(band), band.shape[1], band.dtype, length // 2 + 1
         there, back = plans((length,), k * depth, real)
         spectrum = cupy.empty((k, depth, half), inverse.dtype)
@@ -102,8 +88,6 @@ class BorderGPU(Border):
 
     def patches(self, patches: Sequence[Patch]) -> Sequence[Patch]:
         """As `Border.patches`, all in one: (patches, ...) on the device."""
-        import cupy
-
         if not patches:
             return []
         index, own, inverse = zip(*patches, strict=True)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from .. import kernels
-from ..device import Array, to_device
+from ..device import Array, cupy, to_device
 
 
 def parts(
@@ -26,8 +26,6 @@ def parts(
     split : bool
         It is centrosymmetric.
     """
-    import cupy
-
     rows, cols = shape
     halves = (rows // 2, cols // 2)
     sizes = [(rows - halves[0], cols - halves[1]), halves] if split else [shape]
@@ -40,8 +38,6 @@ def parts(
 
 def whole(even: Array, odd: Array, n: int, dtype: np.dtype) -> Array:
     """The columns of an even and an odd part's bases, float64, as vectors of `n` pixels, (n, columns)."""
-    import cupy
-
     columns = even.shape[1] + odd.shape[1]
     out = cupy.empty((n, columns), dtype)
     even, odd = (cupy.ascontiguousarray(x.T) for x in (even, odd))  # as the library leaves them
@@ -52,8 +48,6 @@ def whole(even: Array, odd: Array, n: int, dtype: np.dtype) -> Array:
 
 def fold(x: Array, axis: int) -> list[Array]:
     """As `deblur.solvers.kronecker` states it, for CuPy arrays."""
-    import cupy
-
     x, n = cupy.ascontiguousarray(x), x.shape[axis]
     even, odd = (cupy.empty(_resized(x, axis, size), x.dtype) for size in (n - n // 2, n // 2))
     _launch("fold", x, even, odd, even.size, n, axis)
@@ -62,8 +56,6 @@ def fold(x: Array, axis: int) -> list[Array]:
 
 def unfold(even: Array, odd: Array, axis: int, n: int) -> Array:
     """As `deblur.solvers.kronecker` states it, for CuPy arrays."""
-    import cupy
-
     x = cupy.empty(_resized(even, axis, n), even.dtype)
     even, odd = cupy.ascontiguousarray(even), cupy.ascontiguousarray(odd)
     _launch("unfold", even, odd, x, even.size, n, axis)
