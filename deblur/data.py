@@ -111,7 +111,10 @@ def load(name: str) -> np.ndarray:
     content = _read(path)
     found = hashlib.sha256(content).hexdigest()
     if found != expected:
-        raise ValueError(f"{path} is damaged or was changed: SHA-256 {found}, not {expected}; install again")
+        raise ValueError(
+            f"{path} is damaged or was changed: its SHA-256 is {found}, not {expected}; restore the file "
+            "(git checkout data/) or install deblur-toolkit again"
+        )
     return as_float(iio.imread(content, extension=".png", plugin="pillow"))
 
 
@@ -119,4 +122,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{path} is missing; install deblur-toolkit again, or restore the file") from error
+        raise FileNotFoundError(
+            f"{path} is missing, so the sample images are not installed whole; install deblur-toolkit again, "
+            "or restore the file (git checkout data/)"
+        ) from error

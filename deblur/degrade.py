@@ -95,7 +95,9 @@ def degrade(
         more = "; give channel_axis=-1 for colour, 0 for a stack, or a PSF of three axes for a volume"
         hint = more if (axes, image.ndim) == (2, 3) else ""
         named = "" if channel_axis is None else " and a channel axis"
-        raise ValueError(f"psf of shape {psf.shape}{named} needs an image of {axes} axes, not {image.shape}{hint}")
+        raise ValueError(
+            f"psf of shape {psf.shape}{named}: an image of {axes} axes is needed, not shape {image.shape}{hint}"
+        )
     if channel_axis is not None and not -axes <= channel_axis < axes:
         raise ValueError(f"channel_axis={channel_axis} does not exist in an image of shape {image.shape}")
     if image.size == 0:
@@ -133,7 +135,10 @@ def _blur(scene: Array, psf: Array, boundary: str, origin: Sequence[int] | None)
     edge = get_boundary(boundary)
     shape = tuple(n - edge.extra(m) for n, m in zip(space, psf.shape, strict=True))
     if min(shape) < 1:
-        raise ValueError(f"the PSF {psf.shape} is larger than the image {space}; crop it, or use a larger image")
+        raise ValueError(
+            f"the PSF {psf.shape} is larger than the image {space}, so it reaches beyond it "
+            "everywhere; crop the PSF or use a larger image"
+        )
     return Blur(psf, shape, edge, origin=origin).forward(scene)
 
 
@@ -147,5 +152,8 @@ def _add_noise(image: Array, kind: str, amount: float, rng: np.random.Generator)
     expected = asnumpy(image)
     # The FFT leaves rounding below zero where the image is black; more than that is no light.
     if expected.min() < -1e3 * np.finfo(expected.dtype).eps * abs(expected).max():
-        raise ValueError(f"Poisson noise counts light, and the blurred image falls to {expected.min():.4g}: clip it")
+        raise ValueError(
+            f"Poisson noise counts light, and the blurred image falls to {expected.min():.4g}; "
+            "use an image and a PSF without negative values"
+        )
     return xp.asarray(rng.poisson(np.maximum(expected.astype(np.float64), 0.0) * amount) / amount)

@@ -61,7 +61,10 @@ def get_xp(*arrays: object) -> ModuleType:
     if not any(on_gpu):
         return np
     if any(isinstance(a, np.ndarray) and a.ndim > 0 for a in arrays):
-        raise TypeError("NumPy and CuPy arrays are mixed in one call; convert with cupy.asarray or cupy.asnumpy")
+        raise TypeError(
+            "NumPy and CuPy arrays are mixed in one call; move them to one side first "
+            "with cupy.asarray(...) or cupy.asnumpy(...)"
+        )
     import cupy
 
     return cupy
@@ -345,11 +348,17 @@ def unwrapped(a: Any, name: str) -> Array:
     if hasattr(a, "toarray"):
         raise TypeError(f"{name} is sparse ({type(a).__name__}), a dense array is needed: pass its toarray()")
     if hasattr(a, "matvec"):
-        raise TypeError(f"{name} is a linear operator and no array; psfs=... takes PSFs that vary, lsqr operators")
+        raise TypeError(
+            f"{name} is a linear operator ({type(a).__name__}), an array is needed; psfs=... takes PSFs that vary, "
+            "scipy.sparse.linalg.lsqr and lsmr take operators"
+        )
     masks = [hidden(part) for part in (a if isinstance(a, list | tuple) else (a,))]
     count = sum(int(mask.sum()) for mask in masks if mask is not None)
     if count:
-        raise TypeError(f"{name} is a masked array with {count} hidden value(s): fill them (.filled), or use mask=...")
+        raise TypeError(
+            f"{name} is a masked array with {count} hidden value(s), which would be used as data: fill them "
+            "(numpy.ma.filled), and give the mask as mask=... where it can be given"
+        )
     try:
         a = np.asarray(a)
     except ValueError:  # NumPy's words name neither the argument nor the rows

@@ -331,5 +331,8 @@ class Frames:
             space = self._axes.order[-len(self.space) :]
             return part.reshape([n if axis in space else 1 for axis, n in enumerate(self.shape)])
         if part.shape != self.shape:
-            raise ValueError(f"{name} must have the image's shape {self.shape}, or {self.space}, not {part.shape}")
+            raise ValueError(
+                f"{name} has shape {part.shape}; it must be that of the image, {self.shape}, or its rows and "
+                f"columns, {self.space}"
+            )
         return part

@@ -36,10 +36,13 @@ def check_mask(mask: Any, shape: tuple[int, ...] | None = None) -> Array:
         odd = mask[(mask != 0) & (mask != 1)]
         if odd.size:
             raise ValueError(
-                f"the mask must be boolean, not numbers such as {float(odd[0]):.4g}; use weights for those"
+                f"the mask must be boolean, True at the pixels to hide, not numbers such as {float(odd[0]):.4g}; "
+                "to weigh pixels use weights"
             )
     if mask.dtype.kind not in "bui":
-        raise TypeError(f"the mask must be boolean, True at the pixels to hide, not {mask.dtype}; use .astype(bool)")
+        raise TypeError(
+            f"the mask must be boolean, True at the pixels to hide, not {mask.dtype}; use mask.astype(bool)"
+        )
     return mask.astype(bool)
 
 

@@ -227,7 +227,10 @@ def check_lam(lam: Any) -> float | str:
 def check_gamma(gamma: Any) -> str | None:
     """`gamma` itself, or ValueError listing what there is."""
     if gamma is not None and gamma not in (*GAMMAS,):
-        raise ValueError(f"unknown gamma {gamma!r}; it is one of {', '.join(map(repr, GAMMAS))}, or None for no curve")
+        raise ValueError(
+            f"unknown gamma {gamma!r}; it is one of {', '.join(map(repr, GAMMAS))}, or None for numbers "
+            "that are light already or that a program blurred"
+        )
     return gamma
 
 

@@ -28,11 +28,20 @@ def _choice(source: Any, spectrum: bool = False) -> LambdaChoice:
     """The LambdaChoice of a Result, or `source` itself if it is one; with singular values if they are needed."""
     choice = source if isinstance(source, LambdaChoice) else getattr(source, "lambda_choice", None)
     if not isinstance(source, LambdaChoice) and not hasattr(source, "lambda_choice"):
-        raise TypeError(f"a plot takes the Result of deblur.solve or a LambdaChoice, not {type(source).__name__}")
+        raise TypeError(
+            "a plot takes the Result of deblur.solve or the LambdaChoice of deblur.choose_lambda, not "
+            f"{type(source).__name__}"
+        )
     if choice is None:
-        raise ValueError("λ was given as a number, so that there is no curve: let a rule choose it (lam='gcv')")
+        raise ValueError(
+            "there is no curve to draw: λ was given as a number. Let a rule choose it (lam='gcv'), or draw "
+            "from deblur.choose_lambda(blur, g)"
+        )
     if spectrum and not choice.singular_values.size:
-        raise ValueError(f"λ was chosen by {choice.rule!r} without singular values: only gcv_curve can be drawn")
+        raise ValueError(
+            f"λ was chosen by {choice.rule!r} from {len(choice.lambdas)} solutions, without singular values: there is "
+            "no Picard plot and no L-curve of it; gcv_curve draws the function that the rule evaluated"
+        )
     return choice
 
 

@@ -327,5 +327,7 @@ def _denoiser(denoiser: Any) -> Denoiser | None:
     if isinstance(denoiser, str):
         return get_denoiser(denoiser)
     if denoiser is not None and not callable(denoiser):
-        raise TypeError(f"denoiser must be a function (image, sigma) or a name, not {type(denoiser).__name__}")
+        raise TypeError(
+            f"denoiser must be a function denoiser(image, sigma) or the name of one, not {type(denoiser).__name__}"
+        )
     return denoiser

@@ -200,7 +200,10 @@ class QRDeblurrer:
             kernel = first.psf if psf is None else psf
             blur = Blur(kernel, first.image_shape, self.boundary, origin=origin)
         if blur.scene_shape != first.scene_shape or blur.crop != first.crop:
-            raise ValueError(f"a PSF {blur.psf.shape} sees another scene than {first.psf.shape}: pad both to one size")
+            raise ValueError(
+                f"with boundary {self.boundary!r} a {blur.psf.shape} PSF sees another scene than the first exposure's "
+                f"{first.psf.shape} one: pad both PSFs with zeros to one size and origin"
+            )
         new = self._exposure(blur, mask, weights)
         exposures, rows = (*self._exposures, new), new.rows(self.dtype)
         r = self._factored(exposures) if method == "refactor" else self._r.with_rows(rows)

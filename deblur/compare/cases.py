@@ -130,12 +130,17 @@ def load_picture(source: Any) -> tuple[str, np.ndarray, tuple[str, ...]]:
         name, pixels = source, data.load(source)
     elif isinstance(source, str | Path):
         if not Path(source).exists():
-            raise FileNotFoundError(f"{source}: neither a file nor a sample; the samples are {', '.join(data.names())}")
+            raise FileNotFoundError(
+                f"{source}: neither a file nor a sample has this name; the samples are {', '.join(data.names())}"
+            )
         name, pixels = Path(source).name, image.read(source)
     else:
         name, pixels = "array", asnumpy(image.as_float(source))
     if pixels.ndim != 2 + image.is_colour(pixels) or pixels.size == 0:
-        raise ValueError(f"{name} has shape {pixels.shape}; one picture is needed, (M, N) or (M, N, 3)")
+        raise ValueError(
+            f"{name} has shape {pixels.shape}: a comparison takes one picture, (M, N) or (M, N, 3); "
+            "take one frame of a stack"
+        )
     check_finite(pixels, name)
     pixels, notes = pixels.astype(np.float64), []
     peak = float(pixels.max())
@@ -182,7 +187,10 @@ def _frame(name: str, picture: np.ndarray, kernel: np.ndarray, size: int | None,
     if size is None:
         return picture
     if not max(kernel.shape) <= size <= room.min():
-        raise ValueError(f"size must be {max(kernel.shape)} to {room.min()} for {name} and this PSF, not {size!r}")
+        raise ValueError(
+            f"size must lie between {max(kernel.shape)}, the PSF's, and {room.min()} for {name} with its margin, "
+            f"not {size!r}"
+        )
     starts = (np.array(picture.shape[:2]) - size - margin) // 2
     return picture[tuple(slice(a, a + size + m) for a, m in zip(starts, margin, strict=True))]
 

@@ -55,7 +55,10 @@ def read(path: Path = WEIGHTS, sha256: str | None = SHA256) -> dict[str, np.ndar
     content = path.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if sha256 is not None and found != sha256:
-        raise ValueError(f"the weights in {path} do not match their checksum: {found}, not {sha256}; install again")
+        raise ValueError(
+            f"the weights in {path} do not match their checksum: SHA-256 {found}, not {sha256}; install the "
+            "package again"
+        )
     with np.load(io.BytesIO(content)) as arrays:
         return {name: arrays[name].astype(np.float32) for name in arrays.files}
 

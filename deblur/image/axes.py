@@ -68,7 +68,9 @@ def chosen(
     for word, letter in (("time", "T"), ("channel", "C")):
         some, n = wanted[letter], dict(zip(letters, metadata.sizes, strict=True)).get(letter, 0)
         if some is not None and some.stop > n:
-            raise ValueError(f"--{word} {some[-1]} is not in {source}, which has {n} of them: {written} (see --axis)")
+            raise ValueError(
+                f"--{word} {some[-1]} is not in {source}, which has {n} of them: {written}; --axis names others"
+            )
     ranges = [wanted.get(a) or range(n) for a, n in zip(letters, metadata.sizes, strict=True)]
     where = tuple(slice(r.start, r.stop) for r in ranges)
     if not (time or channel):

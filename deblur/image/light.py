@@ -45,7 +45,10 @@ def linear_light(image: Array) -> Array:
     x = as_float(image)
     least, largest = (float(f(x)) for f in (xp.min, xp.max))
     if not (least >= -1 and largest <= 2):
-        raise ValueError(f"gamma='srgb' needs 0 to 1, these go from {least:.4g} to {largest:.4g}; divide or omit it")
+        raise ValueError(
+            f"gamma='srgb' needs numbers from 0, black, to 1, white, and these go from {least:.4g} to {largest:.4g}; "
+            "divide by what is white, or leave gamma out if they are light already"
+        )
     return unbent(x)
 
 
@@ -83,4 +86,7 @@ def measured(image: Array) -> bool:
 def check_levels(image: Array) -> None:
     """Raise TypeError if an image's integers are no levels, so that no curve leads from them to light."""
     if measured(image):
-        raise TypeError(f"gamma='srgb' is for levels of 8 or 16 bits or floats, not for {image.dtype}: leave gamma out")
+        raise TypeError(
+            "gamma='srgb' is for pictures, whose numbers are levels of 8 or 16 bits or floats from 0 to 1, and not for "
+            f"{image.dtype}, which counts or measures: leave gamma out"
+        )

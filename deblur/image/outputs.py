@@ -125,7 +125,10 @@ def check_replaceable(path: FilePath) -> None:
     """
     folder = Path(path)
     if folder.is_symlink():
-        raise ValueError(f"{path} is a link to {os.path.realpath(path)}, which is not deleted: name the store itself")
+        raise ValueError(
+            f"{path} is a link to {os.path.realpath(path)}: what a link leads to is not deleted; remove the link, or "
+            "name the store itself"
+        )
     if not folder.is_dir():
         raise NotADirectoryError(f"{path} is a file, and a zarr store is a folder; use another name")
     store = is_store(folder)
@@ -133,7 +136,10 @@ def check_replaceable(path: FilePath) -> None:
         for name in (*folders, *files):
             at = Path(where, name)
             if not store or at.is_symlink() or not (_OF_ZARR.fullmatch(name) or is_store(at)):
-                raise ValueError(f"{path} holds {at.relative_to(folder)}, which zarr did not write: use another name")
+                raise ValueError(
+                    f"{path} holds {at.relative_to(folder)}, which zarr did not write, and is not deleted; use another "
+                    "name, or move that away"
+                )
 
 
 def replace_store(path: FilePath) -> None:

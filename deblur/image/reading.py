@@ -141,7 +141,10 @@ def read_stored(path: FilePath) -> tuple[np.ndarray, int]:
     """As `read`, in the file's dtype and as the sensor has the pixels; and their orientation, for `upright`."""
     image, found = _decoded(path)
     if found.alpha is not None:
-        raise ValueError(f"{path} is transparent in places: flatten it in an image editor, or use read_with_metadata")
+        raise ValueError(
+            f"{path} is transparent in places, and what lies behind it is not known; put it on a background (flatten "
+            "it) in an image editor, or use read_with_metadata, which gives colours and transparency apart"
+        )
     check_finite(image, str(path), "replace them, for instance by a median of their neighbours")
     return image, found.orientation
 

@@ -190,7 +190,8 @@ def fit_to_levels(
         _check_lost(path, share, white, least, largest)
     if source.dtype.kind == "f" and 0 < (largest - least) * top < 8:
         raise ValueError(
-            f"{path}: the values, {least:.4g} to {largest:.4g}, make fewer than 8 of {2**bits} levels; {_INSTEAD}"
+            f"{path}: the values, {least:.4g} to {largest:.4g}, would be rounded to fewer than 8 of "
+            f"{2**bits} levels, since white is 1; {_INSTEAD}"
         )
     return image if white == 1 else image / white, words
 

@@ -157,7 +157,8 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     if not float(diagonal.min()) > n * float(np.finfo(dtype).eps) * float(diagonal.max()):
         smallest = int(diagonal.argmin())
         raise SingularMatrixError(
-            f"[H; sqrt(lam) I] is singular to rounding at column {smallest}: take more than lam = {lam:.3g}", smallest
+            f"[H; sqrt(lam) I] is singular to rounding at column {smallest} with lam = {lam:.3g}; take a larger lam",
+            smallest,
         )
     factor = DampedQR(h, float(lam), r, ht)
     rcond = factor.rcond()

@@ -122,7 +122,10 @@ def _checked(a: Array, mode: str, signs: str, finite: bool) -> Array:
         raise ValueError(f"raw reflections keep the signs they have; signs={signs!r} needs a formed R")
     m, n = a.shape[-2:]
     if signs == "haar" and (mode == "r" or (mode == "reduced" and m > n)):
-        raise ValueError(f"signs='haar' needs a square Q, and mode={mode!r} of {m} x {n} has none: use mode='complete'")
+        raise ValueError(
+            f"signs='haar' asks for det(Q) = +1 and needs a square Q; mode={mode!r} of a {m} x {n} "
+            "matrix has none: use mode='complete', or signs='positive'"
+        )
     return as_float(a, "a", finite=finite)
 
 

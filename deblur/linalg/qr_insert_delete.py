@@ -247,7 +247,10 @@ def _checked(q: Array, r: Array, which: str, finite: bool) -> tuple[Array, Array
         raise ValueError(f"Q and R must both be float32 or both float64, not {q.dtype} and {r.dtype}")
     economic = _is_economic(q)
     if q.shape[1] != r.shape[0] or (economic and (r.shape[0] != r.shape[1] or q.shape[0] < q.shape[1])):
-        raise ValueError(f"Q {q.shape} and R {r.shape} are neither (M, M), (M, N) nor, for M > N, (M, N), (N, N)")
+        raise ValueError(
+            f"Q {q.shape} and R {r.shape} do not belong together: (M, M) and (M, N), or, with M > N, (M, N) and "
+            "(N, N) are needed"
+        )
     if finite:
         refuse_nonfinite(q, "Q")
         refuse_nonfinite(r, "R")

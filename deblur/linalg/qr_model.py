@@ -99,7 +99,10 @@ class QRModel:
         get_xp(a, b)
         b = as_rhs(b, len(a), finite=self._finite)
         if len(a) < a.shape[1]:
-            raise ValueError(f"at least as many rows as columns are needed, not {a.shape}; use numpy.linalg.lstsq")
+            raise ValueError(
+                f"a least-squares model needs at least as many rows as columns, not {a.shape}; "
+                "numpy.linalg.lstsq gives the minimum-norm solution of a wide system"
+            )
         dtype = np.result_type(a.dtype, b.dtype)
         self._is_vector = b.ndim == 1
         # Copies: what the caller does to the arrays afterwards must not reach the model.
@@ -154,7 +157,8 @@ class QRModel:
             smallest, largest = int(diagonal.argmin()), float(diagonal.max())
             if not float(diagonal[smallest]) > max(self.shape) * float(np.finfo(r.dtype).eps) * largest:
                 raise SingularMatrixError(
-                    f"column {smallest} of A depends on the others to rounding: remove it, or use numpy.linalg.lstsq",
+                    f"column {smallest} of A depends on the others to rounding, so that the solution is not unique; "
+                    "remove that column, or use numpy.linalg.lstsq for that of minimum norm",
                     smallest,
                 )
         x = self._state.rd[:, n:].copy()

@@ -197,7 +197,10 @@ def complement(
         c = again @ c
         if float(xp.linalg.norm(inside)) <= enough:
             return s, w, xp.triu(c)
-    raise np.linalg.LinAlgError("orthogonalising against Q does not converge: Q, or A R⁻¹, is far from orthonormal")
+    raise np.linalg.LinAlgError(
+        "orthogonalising against Q, or A R⁻¹ in its place, does not converge: it is far from orthonormal, "
+        "as for an ill-conditioned A"
+    )
 
 
 def unit_complement(q: Array, where: Any) -> tuple[Array, Array, Array]:

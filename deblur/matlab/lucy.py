@@ -176,7 +176,10 @@ def deconvblind(
     cell, psf_cell = _cell(img, "img"), _cell(psfi, "psfi")
     if len(cell) != len(psf_cell):
         kinds = [f"a cell array of {len(c)}" if c else "an array" for c in (cell, psf_cell)]
-        raise ValueError(f"img is {kinds[0]} and psfi {kinds[1]}: give two arrays, or both cell arrays of one call")
+        raise ValueError(
+            f"img is {kinds[0]} and psfi {kinds[1]}: give two arrays, (img,) and (psfi,), or both of an earlier "
+            "call's cell arrays"
+        )
     if fun is not None and not callable(fun):
         raise TypeError(f"fun must be a function of the PSF, not {fun!r}")
     data = _Data(cell[0] if cell else img, dampar, weight, readout)
@@ -192,7 +195,9 @@ def deconvblind(
         if psf.shape != full:
             raise ValueError(f"{name} must have psfi's shape {full}, not {psf.shape}")
         if float(psf.min()) < 0:
-            raise ValueError(f"{name} must not be negative, and falls to {float(psf.min()):.4g}: clip it")
+            raise ValueError(
+                f"{name} must not be negative, and falls to {float(psf.min()):.4g}: clip it (numpy.maximum(psf, 0))"
+            )
         return (psf / psf.sum()).reshape(size)
 
     xp = get_xp(data.image)
@@ -227,7 +232,8 @@ def _cell(value: Any, name: str) -> Sequence[Array]:
         return ()
     if len(value) not in (0, 1, 4):
         raise ValueError(
-            f"{name} must be an array, or a tuple of one or of the four arrays of an earlier call, not of {len(value)}"
+            f"{name} must be an array, or a tuple of one array or of the four arrays of an earlier call, "
+            f"not of {len(value)}"
         )
     return value
 

@@ -120,6 +120,7 @@ def _local_variance(x: np.ndarray, *parameters: Any) -> np.ndarray:
     variance = variance.ravel()
     if intensity.size != variance.size or not (np.diff(intensity) > 0).all():
         raise ValueError(
-            f"intensity_map must increase and be as long as var_local: {intensity.size} and {variance.size}"
+            f"intensity_map must increase and be as long as var_local; their lengths are "
+            f"{intensity.size} and {variance.size}"
         )
     return np.interp(x, intensity, variance)

@@ -167,7 +167,9 @@ def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
     if not (math.isfinite(depth) and depth >= 0):
         raise ValueError(f"the depth below the coverslip must be zero or more micrometres, not {depth!r}")
     if not positive(na, "na") < n:
-        raise ValueError(f"na = {na:g} must lie below the index, {n:g} here (air 1, water 1.333, oil 1.515)")
+        raise ValueError(
+            f"na = {na:g} must lie below the immersion's refractive index, {n:g} here (air 1, water 1.333, oil 1.515)"
+        )
     if model == "born-wolf" and inside != n:
         raise ValueError(f"born-wolf knows one refractive index, not {n:g} and {inside:g}: take gibson-lanni")
     steepest = math.asin(min(na, inside) / n)  # steeper rays do not leave the specimen

@@ -92,7 +92,9 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
         if score > 1.02 * best:
             best, scale, signal, peaks = score, width, filtered, peak
     if best == 0:
-        raise ValueError(f"no point rises {FOUND:g} times above the noise of {noise:.3g}: show stars, or expose longer")
+        raise ValueError(
+            f"no point rises {FOUND:g} times above the noise of {noise:.3g}: show stars or beads, or expose longer"
+        )
     if positions is None:
         at = np.argwhere(peaks & (signal > FOUND))
     else:

@@ -102,7 +102,10 @@ def _solve(problem: Problem, domain: Domain, steps: admm.DataStep) -> Solution:
         objective.append(value)
         worst.append((max(primal, residuals[0]), max(change, residuals[1])))
         if not (math.isfinite(value) and math.isfinite(primal)) or size**2 > most_size:
-            raise ConvergenceError(f"plug and play diverged at iteration {n}: use a larger λ or another denoiser")
+            raise ConvergenceError(
+                f"plug and play diverged at iteration {n}: the denoiser makes images grow; use a larger λ or "
+                "another denoiser"
+            )
         problem.stop.report(n, max(worst[-1]))
         converged = n > _FALL and max(worst[-1]) <= steps.rtol
         if converged:

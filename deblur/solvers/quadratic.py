@@ -133,7 +133,10 @@ class Quadratic:
             history.append((value, residual, change))
             path.append(change + (path[-1] if path else 0.0))
             if not math.isfinite(value + residual):
-                raise ConvergenceError(f"conjugate gradients broke down ({residual}); use a larger λ or float64")
+                raise ConvergenceError(
+                    f"conjugate gradients broke down at iteration {n}: the residual became {residual}; use a larger "
+                    "λ or float64"
+                )
             if n:
                 problem.stop.report(done + n, residual)
             if rtol is not None:
