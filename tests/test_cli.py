@@ -129,7 +129,7 @@ def test_import_is_light(what):
     code = f"import sys, {what}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    others = {"cupy", "matplotlib", "imageio", "skimage", "tqdm", "dask", "tifffile", "PIL", "numba"}
+    others = {"cupy", "matplotlib", "imageio", "skimage", "tqdm", "dask", "tifffile", "PIL", "numba", "jinja2"}
     large = {"scipy.ndimage", "scipy.optimize", "scipy.signal"}
     own = {f"deblur.{name}" for name in ["compare", "matlab", "plot", "posterior", "tiles.stores", "psf.points"]}
     assert not loaded & (others | large | own)
