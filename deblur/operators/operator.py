@@ -60,6 +60,10 @@ class Operator(Protocol):
     @property
     def mean_blur(self) -> Blur: ...
 
+    def scaled(self, power: int) -> Operator:
+        """2^power H, whose digits are those of H."""
+        ...
+
     def power(self, torus: Torus) -> Array:
         """What stands for |H|² at the half frequencies of a torus, float64, for preconditioners."""
         ...
