@@ -250,6 +250,24 @@ def test_a_problem_of_any_size_ends_in_the_right_image_or_in_our_words(seed):
         assert np.linalg.norm(found.image * of_psf - expected) <= most * np.linalg.norm(expected), found
 
 
+@pytest.mark.parametrize("method", ["cholesky", "lu", "banded", "kronecker"])
+def test_hht_of_a_psf_that_loses_patterns_is_right_or_no_success(rng, method):
+    right, visible = 0, (np.ones((2, 3), bool), (2, 3), False)
+    for power in (*np.linspace(-18.5, -14.5, 80), *range(-8, 0)):
+        h, g = 1.0 + (rng.random((2, 3)) < 0.3) * (method != "kronecker"), rng.standard_normal((2, 3))
+        h /= h.sum()
+        options = {"method": method, "formula": "hht", "boundary": "reflect", "check": False}
+        try:
+            found = deblur.solve(g, h, 10.0**power, **options)
+        except deblur.SingularMatrixError:
+            continue
+        if found.status.ok:
+            expected = exactly(found.blur.to_dense(), 10.0**power, "hht", g, visible, "identity").reshape(2, 3)
+            assert np.linalg.norm(found.image - expected) <= 1e-2 * np.linalg.norm(expected), found
+            right += 1
+    assert right >= 5
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_integers_are_scaled_as_img_as_float_does(rng, dtype):
     img = rng.integers(0, np.iinfo(dtype).max, (12, 10), endpoint=True).astype(dtype)
