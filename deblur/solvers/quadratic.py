@@ -93,15 +93,13 @@ class Quadratic:
             more, _ = self._exact._solve(g.astype(FLOAT64), found, found.iterations)
         if not more.converged:
             return replace(found, converged=False, why=more.why)
-        before, after = found.history, more.history
-        assert before is not None
-        assert after is not None
+        before, after = vars(found.history).values(), vars(more.history).values()
         return replace(
             more,
             scene=more.scene.astype(self.problem.dtype),
             iterations=found.iterations + more.iterations,
             why=f"{more.why}, the last {more.iterations} in float64",
-            history=History(*map(np.append, vars(before).values(), vars(after).values())),
+            history=History(*map(np.append, before, after)),
         )
 
     def _solve(self, g: Array, start: Solution | None, done: int = 0) -> tuple[Solution, bool]:
@@ -168,6 +166,7 @@ class Quadratic:
             f"is {'within' if converged else 'not within'} the tolerance{f' {rtol:.1e}' if rtol else ''}"
         )
         length = norms(f.reshape(frames.shape))
+        length += length == 0
         if rtol is None and (rounding * size > 5e-3 * problem.lam * length).any():
             close = False
             if converged and g.dtype == FLOAT64:
@@ -184,10 +183,8 @@ class Quadratic:
         Rounding leaves a residual in all directions alike. What it makes of the scene the iteration itself cannot see.
         """
         signs = random_signs(right.shape, right.dtype, problem.xp)
-        size = math.sqrt(math.prod(right.shape[2:]))
-        capture = problem.operator.shift_invariant is not None
-        systems = image_systems(signs, lambda sums: float(np.sqrt(sums[0].max())), capture)
-        # Less than what each direction has of s.
+        systems = image_systems(signs, lambda sums: float(np.sqrt(sums[0].max())), capture=False)
+        # Each direction has about 1 of the signs: 0.01 is left of none.
         found = cg(problem.normal, signs, systems, precondition=precondition, rtol=0.01, max_iterations=self._most)
         x = found.x if found.residual <= 0.01 else np.inf * signs
-        return norms(x.reshape(-1, *right.shape[2:])) / size
+        return norms(x.reshape(-1, *right.shape[2:])) / math.sqrt(math.prod(right.shape[2:]))
