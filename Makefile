@@ -25,7 +25,7 @@ test-fast: $(VENV)/.installed-dev
 # themselves is newer, and deprecates some of what they do.
 FLOOR := .venv-floor
 FLOOR_TESTS := tests/operators tests/image/test_image.py tests/linalg/test_damped.py tests/tuning/test_find_boundary.py \
-    tests/test_degrade.py tests/test_extending.py tests/test_methods.py tests/test_request.py
+    tests/test_degrade.py tests/test_extending.py tests/test_methods.py tests/test_request.py tests/tiles/test_tile_stores.py
 test-floor: export OMP_NUM_THREADS = 1
 test-floor: $(FLOOR)/.installed
 	$(FLOOR)/bin/python -m pytest -q --numprocesses logical --dist worksteal -m "not slow and not gpu" \
@@ -66,7 +66,7 @@ $(FLOOR)/.installed: pyproject.toml tools/floor.py
 	$(PYTHON) -m venv $(FLOOR)
 	$(PYTHON) tools/floor.py > $(FLOOR)/constraints.txt
 	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(FLOOR)/constraints.txt \
-	    --editable '.[fast,fits]' pytest hypothesis pytest-xdist
+	    --editable '.[fast,fits,dask]' pytest hypothesis pytest-xdist
 	touch $@
 
 clean:

@@ -17,7 +17,6 @@ import numpy as np
 from .denoise.denoisers import is_named
 from .device import Array, get_xp
 from .norms import largest
-from .operators.blur import Blur
 from .operators.operator import Operator
 from .problem import Denoiser, Problem
 from .terms import FORMULA, is_quadratic
@@ -41,16 +40,12 @@ class Scale:
 
     @classmethod
     def of(cls, problem: Problem, g: Array | None = None, weight: float = 1.0) -> Scale:
-        """The scale of a problem and, if they are given, its frames.
-
-        An operator that is no blur by one PSF is left as it is.
-        """
+        """The scale of a problem and, if they are given, its frames."""
         size, faint = problem.operator.norm_bound, 0
         if problem.lam and problem.quadratic and problem.regularizer in FORMULA:
             over = math.log2(problem.lam) - math.log2(weight) - 2 * math.log2(size)
             faint = max(0, math.ceil(over) - _MOST)
-        psf = 0 if problem.operator.shift_invariant is None else _exponent(size)
-        return cls(psf, 0 if g is None else _exponent(largest(g)), faint, weight)
+        return cls(_exponent(size), 0 if g is None else _exponent(largest(g)), faint, weight)
 
     @classmethod
     def of_image(cls, problem: Problem, g: Array) -> Scale:
@@ -113,10 +108,7 @@ class Scale:
 
     def operator(self, operator: Operator) -> Operator:
         """H' of H."""
-        blur = operator.shift_invariant
-        if blur is None or not self.psf:
-            return operator
-        return Blur(np.ldexp(blur.psf, -self.psf), blur.image_shape, blur.boundary, origin=blur.origin)
+        return operator.scaled(-self.psf) if self.psf else operator
 
     def described(self, text: str) -> str:
         """`text` with the units of its figures, unless they are those of the image."""

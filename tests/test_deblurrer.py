@@ -129,7 +129,7 @@ def test_the_second_frame_needs_no_tuning(monkeypatch):
     fresh = deblur.Deblurrer(PSF, (48, 48), one.lam, method="tv", boundary="unknown")
     work.clear()
     assert np.array_equal(fresh(second), two.image)
-    assert again == sum(work) < spent
+    assert again == sum(work) < 0.6 * spent
 
 
 def test_a_warm_start_saves_iterations_only_on_request():

@@ -116,6 +116,10 @@ class Blur(LinearMap):
         first = map(self.boundary.offset, self.psf.shape, self.origin)
         return tuple(slice(a, a + n) for a, n in zip(first, self.image_shape, strict=True))
 
+    def scaled(self, power: int) -> Blur:
+        """2^power H, whose digits are those of H."""
+        return Blur(np.ldexp(self.psf, power), self.image_shape, self.boundary, origin=self.origin)
+
     @property
     def norm_bound(self) -> float:
         """The PSF's absolute sum: what ‖H‖ is at most, but for antireflect edges. One for a usual PSF."""

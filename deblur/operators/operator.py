@@ -60,6 +60,10 @@ class Operator(Protocol):
     @property
     def mean_blur(self) -> Blur: ...
 
+    def scaled(self, power: int) -> Operator:
+        """2^power H, whose digits are those of H."""
+        ...
+
     def power(self, torus: Torus) -> Array:
         """What stands for |H|² at the half frequencies of a torus, float64, for preconditioners."""
         ...
@@ -131,35 +135,23 @@ class LinearMap:
 
     H = T
 
-    def matvec(self, x: Array) -> Array:
-        """H x for a scene as a vector, row by row: (P * Q,) or (P * Q, 1) in, the same form out."""
-        x = self._vectors(x, self.shape[1])
-        return self.forward(x.reshape(self._scene_axes)).reshape(-1, *x.shape[1:])
-
     def matmat(self, x: Array) -> Array:
-        """H X for scenes as the columns of X, (P * Q, k)."""
+        """H X for scenes as the columns of X, (P * Q, k), row by row; a vector (P * Q,) gives one of the same form."""
         x = self._vectors(x, self.shape[1])
-        return self.forward(x.T.reshape(x.shape[1], *self._scene_axes)).reshape(x.shape[1], self.shape[0]).T
-
-    def rmatvec(self, x: Array) -> Array:
-        """Hᵀ x for an image as a vector, as `matvec`."""
-        return self.T.matvec(x)
+        count = math.prod(x.shape[1:])
+        images = self.forward(x.reshape(len(x), count).T.reshape(count, *self._scene_axes))
+        return images.reshape(count, self.shape[0]).T.reshape(self.shape[0], *x.shape[1:])
 
     def rmatmat(self, x: Array) -> Array:
-        """Hᵀ X for images as the columns of X, as `matmat`."""
+        """Hᵀ X for images as the columns of X, or Hᵀ x, as `matmat`."""
         return self.T.matmat(x)
 
-    def __matmul__(self, x: Any) -> Array:
-        x = self._vectors(x, self.shape[1])
-        return self.matvec(x) if x.ndim == 1 else self.matmat(x)
-
     def __rmatmul__(self, x: Any) -> Array:
-        x = unwrapped(x, "the image")
-        return self.rmatvec(x) if x.ndim == 1 else self.rmatmat(x.T).T
+        return self.rmatmat(unwrapped(x, "the image").T).T
 
-    dot = __matmul__
-    __mul__ = __matmul__
-    _matvec, _rmatvec, _matmat, _rmatmat = matvec, rmatvec, matmat, rmatmat  # the names that PyLops calls
+    __matmul__ = __mul__ = dot = matvec = matmat
+    rmatvec = rmatmat
+    _matvec, _rmatvec, _matmat, _rmatmat = matmat, rmatmat, matmat, rmatmat  # the names that PyLops calls
 
     def _vectors(self, x: Any, length: int) -> Array:
         x = unwrapped(x, "the vector")

@@ -23,6 +23,7 @@ References
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -131,7 +132,8 @@ class VaryingBlur(LinearMap):
         self.crop, self.boundary = self.mean_blur.crop, self.mean_blur.boundary
         sums = np.abs(nodes).sum(axis=(-2, -1))
         # ‖H‖² is at most the largest sum of a row times that of a column.
-        self.norm_bound = float(np.sqrt(sums.max() * np.abs(nodes).max(axis=0).sum(axis=(-2, -1)).max()))
+        columns = np.abs(nodes).max(axis=0).sum(axis=(-2, -1))
+        self.norm_bound = float(np.sqrt(sums.max()) * np.sqrt(columns.max()))
         self.dc_gain = float(mean.sum())
         least = float(nodes.min(initial=0.0))
         self.nonnegative = float(psfs.min()) >= 0 and least >= -self.error * sums.max() and self.boundary.weight == 1
@@ -145,6 +147,14 @@ class VaryingBlur(LinearMap):
     def _identity(self) -> tuple[object, ...]:
         blurs = tuple(blur for term in self._blurs for blur in term)
         return blurs, self._coefficients.tobytes(), *(a.tobytes() for a in self._lattice)
+
+    def scaled(self, power: int) -> VaryingBlur:
+        """2^power H, whose digits are those of H."""
+        other = copy.copy(self)
+        other._blurs = [[blur.scaled(power) for blur in term] for term in self._blurs]
+        other.mean_blur, other._sample = self.mean_blur.scaled(power), np.ldexp(self._sample, power)
+        other.norm_bound, other.dc_gain = (math.ldexp(x, power) for x in (self.norm_bound, self.dc_gain))
+        return other
 
     @property
     def terms(self) -> int:
@@ -379,13 +389,13 @@ def _reduced(
         return psfs, mix, 0.0
     largest = np.abs(nodes).sum(axis=(-2, -1)).max()
     mean = psfs.mean(axis=0)
-    u, s, vectors = np.linalg.svd((psfs - mean).reshape(len(psfs), -1), full_matrices=False)
+    u, s, vectors = np.linalg.svd((psfs - mean).reshape(len(psfs), -1) / largest, full_matrices=False)
     shares = mix @ (u * s)
-    rest = nodes - mean
+    rest = (nodes - mean) / largest
     for j in range(len(psfs) - 1):
-        error = float(np.abs(rest).sum(axis=(-2, -1)).max() / largest)
+        error = float(np.abs(rest).sum(axis=(-2, -1)).max())
         if error <= tolerance:
-            terms = np.concatenate([mean[None], vectors[:j].reshape(j, *mean.shape)])
+            terms = np.concatenate([mean[None], largest * vectors[:j].reshape(j, *mean.shape)])
             return terms, np.concatenate([np.ones((len(mix), 1)), shares[:, :j]], axis=1), error
         rest = rest - np.multiply.outer(shares[:, j], vectors[j].reshape(mean.shape))
     return psfs, mix, 0.0

@@ -168,7 +168,7 @@ class _Run:
             self.lam, lam = self.problem.lam, self.schedule.first_lam
         self.priors = steps.splits[1 : 1 + len(factor.regularizers)]
         self.factor = factor
-        self.before: tuple[int, Array] = (0, 0)
+        self.past: list[tuple[int, Array]] = []  # scenes at the checks
         self._move_to(lam)
 
     def _move_to(self, lam: float) -> None:
@@ -229,16 +229,17 @@ class _Run:
         return Solution(self.scale.up(scene), n, converged, why, history(self.objective, self.worst), state)
 
     def _still(self, n: int) -> bool:
-        """Whether half as many iterations again have moved the scene by at most 5e-3.
+        """Whether the last half as many iterations again have moved the scene by at most 5e-3.
 
         An objective near its minimum leaves an image further from the minimiser where the objective is flat.
         """
-        before, x = self.before, self.steps.x[(..., *self.domain.scene)]
-        if 2 * n < 3 * before[0]:
-            return False
-        self.before = n, x.copy()
-        moved, size = norms_of(x - before[1], x)
-        return before[0] > 0 and moved <= 5e-3 * size
+        x = self.steps.x[(..., *self.domain.scene)].copy()
+        self.past.append((n, x))
+        while len(self.past) > 1 and 3 * self.past[1][0] <= 2 * n:
+            del self.past[0]
+        before, old = self.past[0]
+        moved, size = norms_of(x - old, x)
+        return 3 * before <= 2 * n and moved <= 5e-3 * size
 
     def _balance(self, sums: np.ndarray) -> None:
         """Raise the regularizer of a split whose primal residual lags behind its dual one, and the reverse."""

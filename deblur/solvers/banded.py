@@ -39,7 +39,7 @@ from ..linalg.triangular import substitute
 from ..operators.blur import Blur
 from ..operators.normal import NormalRows
 from ..problem import Direct, Factor, Problem
-from .refine import refuse_singular, singular
+from .refine import refuse_singular, scenes_of, singular
 
 #: Rows that a block has at least, and rows of a matrix that is one block.
 LEAST_ROWS, WHOLE_ROWS = 768, 4096
@@ -100,7 +100,7 @@ class _Banded(Direct):
         blur = problem.blur
         size = f"A banded factor of {blur.shape[0]} x {_bandwidth(blur) + 1}"
         require_memory(int(memory(problem)), problem.xp, size, _INSTEAD)
-        self._blur, self._hht = blur, problem.formula == "hht"
+        self._problem, self._blur = problem, blur
         self._turned = blur.image_shape[1] > blur.image_shape[0]
         if self._turned:
             blur = Blur(blur.psf.T, blur.image_shape[::-1], blur.boundary, origin=blur.origin[::-1])
@@ -115,12 +115,13 @@ class _Banded(Direct):
         except (np.linalg.LinAlgError, SingularMatrixError) as error:
             raise singular(problem, error) from error
 
-    def scenes(self, g: Array) -> Array:
-        b = self._blur.adjoint(g) if self._hht else g
+    def _solved(self, b: Array) -> Array:
         turned = b.swapaxes(1, 2) if self._turned else b
         z = self._factor.solve(turned.reshape(len(b), -1).T).T.reshape(turned.shape)
-        z = z.swapaxes(1, 2) if self._turned else z
-        return z if self._hht else self._blur.adjoint(z)
+        return z.swapaxes(1, 2) if self._turned else z
+
+    def scenes(self, g: Array) -> Array | tuple[Array, int, bool, str]:
+        return scenes_of(self._problem, g, self._solved)
 
 
 class _Band:

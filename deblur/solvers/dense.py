@@ -28,7 +28,7 @@ from ..linalg.cholesky import cholesky_begun
 from ..norms import norms
 from ..operators.normal import normal_matrix
 from ..problem import Direct, Factor, Problem
-from .refine import close_to_singular, refined, refuse_singular, singular
+from .refine import close_to_singular, refined, refuse_singular, scenes_of, singular
 
 
 class Dense:
@@ -63,7 +63,7 @@ class _Factored(Direct):
     columns : callable
         A⁻¹ of right-hand sides (n, k).
     remark : str, optional
-        Given, an image that is not yet right is corrected with its residual, and a right one gets this remark.
+        See `refine.scenes_of`.
     look : callable, optional
         Waits for the factorisation; raises SingularMatrixError if it failed.
     """
@@ -89,13 +89,7 @@ class _Factored(Direct):
         return self._columns(b.reshape(len(b), -1).T).T.reshape(b.shape)
 
     def scenes(self, g: Array) -> Array | tuple[Array, int, bool, str]:
-        blur = self._problem.blur
-        if self._remark is not None:
-            image, _, right, why = refined(self._problem, g, lambda r, *_: (self._solved(r), 0, True))
-            return image, 0, right, self._remark if right else why
-        if self._problem.formula == "hht":
-            return self._solved(blur.adjoint(g))
-        return blur.adjoint(self._solved(g))
+        return scenes_of(self._problem, g, self._solved, self._remark)
 
 
 def _times(inverse: Array, b: Array) -> Array:

@@ -86,7 +86,7 @@ class KroneckerSpectrum(OrthogonalSpectrum):
     """The spectrum of H = C ⊗ R. Decomposed in float64, stored in `dtype`."""
 
     def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
-        self._by_axis = _axes(blur, np.dtype(dtype), device)
+        self._by_axis, self._normal = _axes(blur, np.dtype(dtype), device), blur.normal
         super().__init__(reduce(np.multiply.outer, (one.values for one in self._by_axis)))
 
     def analyse(self, x: Array) -> Array:
@@ -96,6 +96,8 @@ class KroneckerSpectrum(OrthogonalSpectrum):
         return self._applied(_AxisSvd.right, x)
 
     def hht(self, g: Array, lam: float) -> Array:
+        if self._normal:
+            return super().hht(g, lam)
         s = self.values
         x = self.analyse(self.filtered(g, s)) / (s * s + s.dtype.type(lam))
         return self._applied(_AxisSvd.left, x)

@@ -127,6 +127,20 @@ def refined(
     return image, iterations, False, why
 
 
+def scenes_of(
+    problem: Problem, g: Array, solve: Callable[[Array], Array], remark: str | None = None
+) -> Array | tuple[Array, int, bool, str]:
+    """Scenes for images g (n, M, N) by a direct `solve` with HHᵀ + λI: what `Direct.scenes` gives.
+
+    With a remark, which a right image gets, and with "hht", which amplifies a residual by 1/λ and not by its root, an
+    image that is not yet right is corrected.
+    """
+    if remark is None and problem.formula == "tikhonov":
+        return problem.operator.adjoint(solve(g))
+    image, _, right, why = refined(problem, g, lambda r, *_: (solve(r), 0, True))
+    return image, 0, right, (remark or "") if right else why
+
+
 def _right(problem: Problem, r: np.ndarray, z: np.ndarray, image: np.ndarray, b: np.ndarray, moved: np.ndarray) -> bool:
     """Whether every frame is within the tolerance, by the norms of r, z, image and b and by what moved the image."""
     close, rounding = tolerance(problem)
