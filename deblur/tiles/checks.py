@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,16 +57,16 @@ def measured(tiling: Tiling, plan: TilePlan) -> list[float]:
     return seams
 
 
-def with_measured_overlap(tiling: Tiling, psf: np.ndarray, planned: Callable[[tuple[int, int]], TilePlan]) -> TilePlan:
+def with_measured_overlap(tiling: Tiling, psf: np.ndarray, planned: Callable[[Sequence[int]], TilePlan]) -> TilePlan:
     """The plan with the smallest overlap, of those tried, whose seam on the image itself is small enough.
 
     An iteration that stops early differs from itself on another window, however wide: where twice the overlap no
     longer halves the seam, that is the smallest there is.
     """
-    rows, cols = (max(4, m) for m in psf.shape)
+    overlap = [max(4, m) for m in psf.shape]
     best: TilePlan | None = None
     while True:
-        plan = planned((rows, cols))
+        plan = planned(overlap)
         if plan.answer != "measure":
             return plan
         seams = measured(tiling, plan)
@@ -82,8 +82,8 @@ def with_measured_overlap(tiling: Tiling, psf: np.ndarray, planned: Callable[[tu
         if best is not None and worst > 0.5 * best.seam:
             why = f"{best.reason}, which is left by its stopping rule; a smaller rtol lessens it"
             return replace(best, reason=why)
-        best, rows, cols = plan, 2 * rows, 2 * cols
-        if any(d > t and t < n for d, t, n in zip((rows, cols), plan.tile, plan.shape, strict=True)):
+        best, overlap = plan, [2 * d for d in overlap]
+        if any(d > t and t < n for d, t, n in zip(overlap, plan.tile, plan.shape, strict=True)):
             raise MethodError(
                 f"with an overlap of {plan.overlap} pixels the seam of method {plan.method!r} is still {worst:.1e} "
                 f"of the range, above the tolerance {plan.tolerance:.1e}; give a larger tolerance, larger tiles or "
@@ -110,16 +110,16 @@ def residual(
 def of_tile(recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: int, tile: Any) -> Diagnostics | None:
     """The diagnostics of one tile, without the difference; None where it is not finite or near the border."""
     e = margin(recipe.psfs.shape[1:])
-    where, _, trim = surroundings(tile, (e, e), layout.space, wraps=False)
-    rows, cols = (  # nor within a margin of the border
-        slice(e if span.start == 0 else before, span.stop - span.start - (e if after < e else after))
-        for [span], (before, after) in zip(where, trim, strict=True)
+    where, _, trim = surroundings(tile, e, layout.space, wraps=False)
+    kept = tuple(  # nor within a margin of the border
+        slice(m if span.start == 0 else before, span.stop - span.start - (m if after < m else after))
+        for [span], (before, after), m in zip(where, trim, e, strict=True)
     )
-    if rows.stop <= rows.start or cols.stop <= cols.start:
+    if any(k.stop <= k.start for k in kept):
         return None
     f, g = (asnumpy(layout.read(x, frame, where))[0] for x in (restored, image))
     if not np.isfinite(f).all():  # a tile that could not be restored
         return None
     with thread_limit(recipe.threads):
-        found = diagnostics(recipe, recipe.psf(frame), f, g, (rows, cols))
+        found = diagnostics(recipe, recipe.psf(frame), f, g, kept)
     return replace(found, difference=np.empty(0))

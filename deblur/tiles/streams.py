@@ -25,13 +25,12 @@ from ..image.stores import open_store
 from ..version import __version__
 from . import stores
 from .checks import Residual, residual
-from .clusters import queue_reads
 from .mapping import BlockMap, Place, graph, in_tiles, together
 from .options import PlanOptions, TileOptions, parted, takes
 from .plan import TilePlan
 from .refining import MORE_PASSES
 from .stores import ATTRIBUTE, Reader, Source
-from .tiling import Tiling
+from .tiling import Tiling, put_together, region_in_words
 
 #: Errors of one tile, which do not end the others.
 _FAILURES = (ValueError, ArithmeticError, RuntimeError)
@@ -44,21 +43,20 @@ class Failure:
     Attributes
     ----------
     place : tuple of int
-        Of the tile, counted in tiles: frames first, then rows and columns.
-    rows, columns : (int, int)
-        First and beyond the last, in pixels.
+        Of the tile, counted in tiles: frames first, then the axes of space.
+    region : tuple of (int, int)
+        First and beyond the last along each axis of space, in pixels.
     why : str
     """
 
     place: tuple[int, ...]
-    rows: tuple[int, int]
-    columns: tuple[int, int]
+    region: tuple[tuple[int, int], ...]
     why: str
 
     def __str__(self) -> str:
-        where = f"rows {self.rows[0]} to {self.rows[1]}, columns {self.columns[0]} to {self.columns[1]}"
-        frame = f"frame {self.place[:-2]}, " if len(self.place) > 2 else ""
-        return f"tile {self.place} ({frame}{where}): {self.why}"
+        frame = self.place[: -len(self.region)]
+        where = region_in_words(self.region)
+        return f"tile {self.place} ({f'frame {frame}, ' if frame else ''}{where}): {self.why}"
 
 
 @dataclass(frozen=True)
@@ -186,7 +184,7 @@ def stream(
         threads = max(workers.nthreads().values(), default=1)
         memory = memory and memory // threads
     axes = given["channel_axis"], given["stack_axis"]
-    image = source if isinstance(source, Source) else Source(source, *axes, rest.get("dtype"))
+    image = source if isinstance(source, Source) else Source(source, *axes, rest.get("dtype"), psf_axes=np.ndim(psf))
     check_output(path, [image.name])
     given |= {"workers": threads, "memory": memory, "chunk": image.chunk}
     given |= {"channel_axis": image.channel_axis, "stack_axis": image.stack_axis}
@@ -206,7 +204,6 @@ def stream(
             output = output if hasattr(output, "chunks") else output[image.levels[0]]
         else:
             output = stores.created(path, image, tiling, _decided(asked, tiling))
-        queue_reads(workers, tiling)
         start, left = time.perf_counter(), None
         run = _Run(image, tiling, output, workers, progress)
         for more in range(MORE_PASSES, -1, -1):
@@ -291,6 +288,7 @@ class _Run:
 
     def restored(self, output: Any, y: Any, number: int) -> tuple[int, int, list[Failure], float]:
         """(tiles written, tiles that were there, those that failed, the largest change) of pass `number`."""
+        import dask
         import dask.array as da
 
         tiling, arrays = self.tiling, list[Any]()
@@ -316,7 +314,12 @@ class _Run:
                 self.progress(finished, passes * total)
 
         one_more()
-        tasks = blocks.to_delayed(optimize_graph=True)[tuple(zip(*places, strict=True))] if places else []
+        if not places:
+            tasks = []
+        elif _fit_together(tiling):
+            tasks = blocks.to_delayed(optimize_graph=True)[tuple(zip(*places, strict=True))]
+        else:
+            tasks = [dask.delayed(writer.alone, pure=False, traverse=False)(place) for place in places]
         results = [result.item() for result in _computed(list(tasks), self.workers, one_more)]
         failed = [failure for failures, _ in results for failure in failures]
         return now - len(failed), total - now, failed, max((change for _, change in results), default=0.0)
@@ -325,7 +328,7 @@ class _Run:
         """What is read at once: the stored chunks of a tile, and of a few frames; a chunk where tiles would cut it."""
         tiling, layout = self.tiling, self.tiling.layout
         chunks: list[Any] = list(stored or (1,) * len(layout.shape))
-        for axis, cuts in zip(layout.order[-2:], tiling.cuts, strict=True):
+        for axis, cuts in zip(layout.order[-layout.space_axes :], tiling.cuts, strict=True):
             if all(first % chunks[axis] == 0 for first, _ in cuts):
                 chunks[axis] = tuple(b - a for a, b in cuts)
         if layout.stack:
@@ -336,6 +339,17 @@ class _Run:
         if layout.channel is not None:
             chunks[layout.channel] = layout.colours
         return tuple(chunks)
+
+
+def _fit_together(tiling: Tiling) -> bool:
+    """Whether a process has room for the tiles that wait until their neighbours are read: up to two rows of them.
+
+    Where it has, each stored chunk is read once; else each tile reads its window for itself.
+    """
+    plan = tiling.plan
+    held = 2 * plan.tile[0] * math.prod(plan.shape[1:]) * tiling.dtype.itemsize * tiling.layout.colours
+    held *= (2 if plan.passes > 1 else 1) if any(plan.overlap) else 0
+    return held <= tiling.workers * (plan.memory - plan.bytes)
 
 
 class _Writer(BlockMap):
@@ -364,6 +378,19 @@ class _Writer(BlockMap):
     def frames(self, place: Place) -> int:
         """How many frames a block has."""
         return math.prod(s.stop - s.start for s in self.spans(place)[: len(self.stack)])
+
+    def alone(self, place: Place) -> Any:
+        """`task` for windows that are read for this block alone."""
+        front = self.spans(place)[: -len(self.cuts)]
+
+        def window(reader: Reader) -> np.ndarray:
+            def part(where: Sequence[slice]) -> np.ndarray:
+                region: Any = reader[tuple([*front, *where][i] for i in self.into)]
+                return region.transpose(np.argsort(self.into))
+
+            return put_together(self.around(place)[0], part)
+
+        return self.task(place, *map(window, self.readers))
 
     def task(self, place: Place, *windows: Any) -> Any:
         """Write a block, unless a worker that was lost before it could report has written it."""
@@ -399,10 +426,11 @@ class _Writer(BlockMap):
                     continue
                 except _FAILURES as own:
                     error = own
-            *front, rows, cols = self.spans(place, i)
+            spans = self.spans(place, i)
+            front, space = spans[: -len(self.cuts)], spans[-len(self.cuts) :]
             at = place if not self.stack else (*place[:axis], front[axis].start, *place[axis + 1 :])
             why = self._unreadable(place, front) or str(error) or type(error).__name__
-            found.append(Failure(at, (rows.start, rows.stop), (cols.start, cols.stop), why))
+            found.append(Failure(at, tuple((s.start, s.stop) for s in space), why))
         return found
 
     def _unreadable(self, place: Place, front: list[slice]) -> str:
