@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -35,7 +36,8 @@ class Residual:
     data_residual : float
         ‖H f − g‖ / ‖g‖.
     tiles : int
-        How many were verified: not those next to one that could not be restored, nor those within reach of the border.
+        How many were verified, large ones in parts: not those
+        next to one that could not be restored, nor those within reach of the border.
     """
 
     residual: float | None
@@ -98,13 +100,27 @@ def residual(
 
     `image` and `restored` are arrays that can be sliced; `run` is a function like `itertools.starmap`.
     """
-    places = itertools.product(range(tiling.layout.frames), tiling.tiles)
+    parts = [part for tile in tiling.tiles for part in _in_parts(tiling, tile)]
+    places = itertools.product(range(tiling.layout.frames), parts)
     one = partial(of_tile, tiling.recipe, tiling.layout, image, restored)
     verified = [part for part in run(one, places) if part is not None]
     if not verified:
         return None
     found = joined(verified)
     return Residual(found.residual if tiling.recipe.linear else None, found.data_residual, len(verified))
+
+
+def _in_parts(tiling: Tiling, tile: Sequence[tuple[int, int]]) -> Iterable[tuple[tuple[int, int], ...]]:
+    """A tile in parts that are verified within its worker's memory: 112 bytes for each pixel, as measured."""
+    sides, beyond = [b - a for a, b in tile], margin(tiling.recipe.psfs.shape[1:])
+
+    def needed() -> int:
+        return 112 * tiling.layout.colours * math.prod(s + 2 * e for s, e in zip(sides, beyond, strict=True))
+
+    while needed() > tiling.plan.memory and max(sides) > 32:
+        sides[sides.index(max(sides))] = -(-max(sides) // 2)
+    spans = ([(i, min(i + s, b)) for i in range(a, b, s)] for (a, b), s in zip(tile, sides, strict=True))
+    return itertools.product(*spans)
 
 
 def of_tile(recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: int, tile: Any) -> Diagnostics | None:

@@ -437,14 +437,15 @@ def _need(task: _Task, part: Sequence[int], overlap: Sequence[int] = (), passes:
     # A filter is made in double precision; window, continued window, transform and output are there with it.
     sides = at_border if edge.wraps else ((False, False),) * len(part)
     pixels = math.prod(lengths(task.psf, part, sides))
-    filtered, kept = (44 + 4 * number) * pixels, 4 * number * pixels
+    filtered, kept = max(44, 6 * number) * pixels + 2 * number * math.prod(part), 4 * number * pixels
 
     def solved(shape: Sequence[int]) -> int:
-        """As an image: the bytes that the method counts, its input and its output, or more."""
+        """As an image: the bytes that the method counts, its input, its output and what verifies it, or more."""
         inner = pads(task.psf, shape, at_border, edge.wraps) if edge.wraps or edge.dark else ((0, 0),) * len(shape)
         wide = tuple(max(n, m) + sum(p) for n, m, p in zip(shape, task.psf, inner, strict=True))
         least = max(_AT_LEAST * number, 44) * math.prod(wide)
-        return max(working_bytes(problem, wide, task.method) + 3 * math.prod(wide) * number, least)
+        more = (3 if problem.quadratic else 10) * math.prod(wide) * number
+        return max(working_bytes(problem, wide, task.method) + more, least)
 
     if passes > 1:
         return solved(part) + 6 * pixels * number

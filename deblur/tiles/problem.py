@@ -159,7 +159,7 @@ def _read_boundary(request: Request, psf: np.ndarray, options: Options, corners:
         found, why = SAFE, "the border of the image has values that are not finite"
     else:
         found, why = str(border.problem.operator.boundary), border.boundary_reason
-    return request.under(found, f"{why}, in its corners")
+    return request.under(found, f"{why}, in its corners" if psf.ndim == 2 else why)
 
 
 def _choose_lam(psf: np.ndarray, request: Request, options: Options, samples: np.ndarray) -> tuple[float, str, str]:

@@ -143,21 +143,19 @@ def _field(lines: np.ndarray) -> np.ndarray:
     Across the axis the correlation is a spectrum; along it, from the farthest line to the nearest, a recursion:
     with r = ρ^|step| the sum over pairs of lines grows by |k|² + 2 Re k* Σ ρ^distance k'.
     """
-    k, rho, spectrum = lines[::-1], np.exp(-1 / CORRELATION), np.ones(())
-    if k.ndim > 1:
-        k = scipy.fft.rfftn(k, axes=range(1, k.ndim))
-    for n in lines.shape[1:]:
-        power = (1 - rho**2) / (1 - 2 * rho * np.cos(2 * np.pi * np.arange(n) / n) + rho**2)
-        spectrum = np.multiply.outer(spectrum, power)
-    if k.ndim > 1:
-        spectrum = spectrum[..., : k.shape[-1]]
-        spectrum[..., 1 : (n + 1) // 2] *= 2  # the half that a real transform leaves out
+    rho, spectrum, across = np.exp(-1 / CORRELATION), np.ones(()), lines.shape[1:] or (1,)
+    k = scipy.fft.rfftn(lines[::-1].reshape(-1, *across), axes=range(1, 1 + len(across)))
+    for n in across:
+        lag = np.minimum(np.arange(n), n - np.arange(n))
+        spectrum = np.multiply.outer(spectrum, scipy.fft.fft(rho**lag).real)
+    spectrum = spectrum[..., : k.shape[-1]]
+    spectrum[..., 1 : (n + 1) // 2] *= 2  # the half that a real transform leaves out
     farther = np.zeros_like(k)
     for i in range(1, len(k)):
         np.add(farther[i - 1], k[i - 1], out=farther[i])
         farther[i] *= rho
     pairs = (k.real**2 + k.imag**2) + 2 * (k.conj() * farther).real
-    grown = np.cumsum(pairs.reshape(len(k), -1) @ spectrum.ravel() / math.prod(lines.shape[1:]))
+    grown = np.cumsum(pairs.reshape(len(k), -1) @ spectrum.ravel() / math.prod(across))
     return np.append(np.maximum(grown, 0)[::-1], 0.0)
 
 

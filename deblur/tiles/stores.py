@@ -99,6 +99,12 @@ class Source:
         return self.chunks and tuple(min(self.chunks[axis], self.array.shape[axis]) for axis in axes)
 
     @property
+    def unit(self) -> float:
+        """What is restored is multiplied by: a volume of integers, which are counts, keeps its unit."""
+        counts, dtype = self.layout.space_axes == 3, self.stored.dtype
+        return float(np.iinfo(dtype).max) if counts and dtype.kind in "iu" else 1.0
+
+    @property
     def levels(self) -> list[str]:
         """The names of the arrays of its OME-Zarr group, the largest first."""
         return [level["path"] for level in multiscales(self.group)[0]["datasets"]] if self.group else ["0"]
@@ -139,10 +145,14 @@ class Reader:
         What integers become; by default float32 where that holds them.
     where : sequence of slice
         The part of it that is read, along the first axes.
+    unit : float
+        What floats are divided by.
     """
 
-    def __init__(self, array: Any, name: str, dtype: Any = None, where: Sequence[slice] = ()) -> None:
-        self._array, self._name, self.ndim = array, name, array.ndim
+    def __init__(
+        self, array: Any, name: str, dtype: Any = None, where: Sequence[slice] = (), unit: float = 1.0
+    ) -> None:
+        self._array, self._name, self._unit, self.ndim = array, name, unit, array.ndim
         self.where = [*where, *(slice(0, n) for n in array.shape[len(where) :])]
         self.shape = tuple(s.stop - s.start for s in self.where)
         self._chunks: Any = getattr(array, "shards", None) or getattr(array, "chunks", None)
@@ -169,7 +179,7 @@ class Reader:
 
     def _read(self, at: tuple[slice, ...]) -> Any:
         try:
-            return as_float(np.asarray(self._array[at])).astype(self.dtype, copy=False)
+            return as_float(np.asarray(self._array[at])).astype(self.dtype, copy=False) / self.dtype.type(self._unit)
         except MemoryError:
             raise
         except Exception as error:  # each codec has its own

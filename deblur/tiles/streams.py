@@ -224,7 +224,10 @@ def stream(
                 _computed([level], workers)
     seconds = time.perf_counter() - start
     seams = tuple(tiling.measure()) if check else ()
-    verified = residual(tiling, image.array, output, partial(_each, workers)) if check else None
+    verified = None
+    if check:
+        restored = Reader(output, path, unit=image.unit)
+        verified = residual(tiling, image.array, restored, partial(_each, workers))
     return Report(
         path, tiling.plan, tiling.lam, tiling.lam_reason, tiling.boundary_reason, written, kept, tuple(failed),
         seams, verified, left, seconds,
@@ -298,7 +301,7 @@ class _Run:
             x = da.from_array(reader, chunks=self._reads(chunks), fancy=False, asarray=True, name=name)
             arrays.append(in_tiles(tiling, x.transpose(tiling.layout.order)))
         x = arrays[0]
-        writer = _Writer(tiling, number, output, readers, x.chunks)
+        writer = _Writer(tiling, number, output, readers, x.chunks, self.image.unit)
         ones = tuple((1,) * n for n in x.numblocks)
         name = f"written-{tiling.recipe.token}-{number}"
         blocks = graph(writer, arrays, name, ones, np.empty((0,) * x.ndim, object))
@@ -356,10 +359,11 @@ class _Writer(BlockMap):
     """Restores a block and writes it to its place; a task returns its failures and its largest change."""
 
     def __init__(
-        self, tiling: Tiling, number: int, output: Any, readers: list[Reader], chunks: Sequence[Sequence[int]]
+        self, tiling: Tiling, number: int, output: Any, readers: list[Reader], chunks: Any, unit: float
     ) -> None:
         super().__init__(tiling, number)
         self.output, self.readers, self.into = output, readers, np.argsort(tiling.layout.order)
+        self.unit = 1.0 if self.last is False else unit
         self.ends = [np.cumsum((0, *c)) for c in chunks]  # of the blocks along each axis of `Axes.order`
 
     def spans(self, place: Place, frame: int | None = None) -> list[slice]:
@@ -411,7 +415,7 @@ class _Writer(BlockMap):
     def write(self, place: Place, windows: Sequence[Any], frame: int | None = None) -> float:
         """Restore the windows of a block, or of one of its frames, and write it; the largest change."""
         f, change = self.restored(place, *windows)
-        f = f.transpose(self.into)
+        f = f.transpose(self.into) * f.dtype.type(self.unit)
         self.output[self.region(place, frame)] = f.get() if hasattr(f, "get") else f
         return change
 
