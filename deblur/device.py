@@ -404,8 +404,8 @@ def free_memory(xp: ModuleType) -> int:
     """Bytes that can still be allocated: on the GPU for CuPy, in this process's machine for NumPy.
 
     For CuPy the blocks that its memory pool holds unused count as free. For
-    NumPy it is Linux's MemAvailable, lowered to a control group's limit where
-    one is set; where neither can be read, a cautious 4 GiB.
+    NumPy it is Linux's MemAvailable, lowered to a control group's limit and to that of this process (``ulimit -v``)
+    where one is set; where neither can be read, a cautious 4 GiB.
     """
     if xp is not np:
         free, _total = xp.cuda.runtime.memGetInfo()
@@ -424,6 +424,15 @@ def free_memory(xp: ModuleType) -> int:
         with open("/sys/fs/cgroup/memory.max") as f, open("/sys/fs/cgroup/memory.current") as g:
             free = min(free, int(f.read()) - int(g.read()))
     except (OSError, ValueError):  # no control group, or "max"
+        pass
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        with open("/proc/self/statm") as f:
+            used = int(f.read().split()[0]) * resource.getpagesize()
+        free = min(free, limit - used) if limit != resource.RLIM_INFINITY else free
+    except (ImportError, OSError):  # no limit of this process, or none that can be read
         pass
     return max(free, 0)
 
