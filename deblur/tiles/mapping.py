@@ -155,12 +155,20 @@ def together(tiling: Tiling) -> int:
     return max(1, tiling.plan.memory // (tiling.plan.bytes * tiling.layout.colours))
 
 
+def blocks_of(tiling: Tiling, frames: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The lengths of the blocks along each axis of `Layout.order`: tiles, and as many frames in each as fit.
+
+    `frames` are parts of the last axis of the stack, which are kept apart.
+    """
+    most, layout = together(tiling), tiling.layout
+    front = [(1,) * layout.shape[axis] for axis in layout.stack[:-1]]
+    if layout.stack:
+        front.append(tuple(min(most, n - i) for n in frames for i in range(0, n, most)))
+    if layout.channel is not None:
+        front.append((layout.colours,))  # colours stay together
+    return (*front, *(tuple(b - a for a, b in cuts) for cuts in tiling.cuts))
+
+
 def in_tiles(tiling: Tiling, x: Any) -> Any:
-    """A Dask array in `Layout.order` with the plan's tiles as its chunks, and as many frames in each as fit."""
-    most, stack = together(tiling), len(tiling.layout.stack)
-    front: list[Any] = [1] * (stack - 1)
-    if stack:  # the last axis of the stack keeps its chunks
-        front.append(tuple(min(most, n - i) for n in x.chunks[stack - 1] for i in range(0, n, most)))
-    if tiling.layout.channel is not None:
-        front.append(-1)  # colours stay together
-    return x.rechunk((*front, *(tuple(b - a for a, b in cuts) for cuts in tiling.cuts)))
+    """A Dask array in `Layout.order` with these blocks as its chunks."""
+    return x.rechunk(blocks_of(tiling, x.chunks[max(0, len(tiling.layout.stack) - 1)]))

@@ -25,7 +25,7 @@ class PlanOptions(Options, total=False):
     passes : int, optional
         Solve tiles of this overlap so often: more than once is "refine".
     chunk : int or tuple of int, optional
-        Tiles are multiples of this, such as the chunks of a store.
+        Tiles are multiples of this, such as the chunks of a store, if such tiles fit.
     device : str, int or Device
         Where windows are solved: "cpu" (default), "gpu" or a GPU's number. CuPy arrays are solved where they are."""
 

@@ -122,8 +122,10 @@ class _Task:
     problem : Problem
         Its operator is the blur of the whole image.
     method, prior : str
-    size, units : tuple of int
-        Of the image; multiples of which tiles are.
+    size : tuple of int
+        Of the image.
+    units : list of tuple of int
+        Multiples of which tiles are: the first of those with which one fits.
     tile, overlap : tuple of int or None
         As requested.
     passes, memory : int
@@ -156,8 +158,8 @@ class _Task:
         request = check_request(psf, self.size, float(lam), rest, CPU, reuse=True)
         self.problem = replace(request.problem, device=device)
         self.method, self.prior = request.method, request.prior
-        # A unit has about as many pixels whatever the axes.
-        self.units = _sides(round(64 ** (2 / axes)) if given["chunk"] is None else given["chunk"], "chunk", axes)
+        self.units = [] if given["chunk"] is None else [_sides(given["chunk"], "chunk", axes)]
+        self.units.append((round(64 ** (2 / axes)),) * axes)  # about as many pixels whatever the axes
         self.tile = None if given["tile"] is None else _sides(given["tile"], "tile", axes)
         self.overlap = None if given["overlap"] is None else _sides(given["overlap"], "overlap", axes, least=0)
         self.passes, self.safe = int(given["passes"] or 1), bool(given["safe"])
@@ -410,23 +412,23 @@ def _tile(task: _Task, overlap: Sequence[int], passes: int = 1) -> Size | None:
         return tuple(map(min, task.tile, size))
     # Multiples of the chunk, no smaller than PSF and overlap; each has four times the pixels of the one before.
     least = [max(m, d, 1) for m, d in zip(task.psf, overlap, strict=True)]
-    best: Size | None = None
-    for step in itertools.count():
-        grown = (_up(m, u) * 4 ** (step / axes) for m, u in zip(least, task.units, strict=True))
-        tile = tuple(min(math.ceil(g) * u, n) for g, u, n in zip(grown, task.units, size, strict=True))
-        window = _window(size, tile, overlap)
-        if _need(task, window, overlap, passes) > task.memory:
-            break
-        work = math.prod(window) / math.prod(tile)
-        if work <= 2**axes:
-            best = tile
-        if (work <= 1.25 and min(tile) ** axes >= 2**18) or tile == size:
-            break
-    if best is None:
-        return None
-    # As many tiles, but all alike: no sliver is left at the end.
-    each = zip(best, size, task.units, strict=True)
-    return tuple(n if t >= n else _up(_up(n, _up(n, t)), u) * u for t, n, u in each)
+    for units in task.units:
+        best: Size | None = None
+        for step in itertools.count():
+            grown = (_up(m, u) * 4 ** (step / axes) for m, u in zip(least, units, strict=True))
+            tile = tuple(min(math.ceil(g) * u, n) for g, u, n in zip(grown, units, size, strict=True))
+            window = _window(size, tile, overlap)
+            if _need(task, window, overlap, passes) > task.memory:
+                break
+            work = math.prod(window) / math.prod(tile)
+            if work <= 2**axes:
+                best = tile
+            if (work <= 1.25 and min(tile) ** axes >= 2**18) or tile == size:
+                break
+        if best is not None:  # as many tiles, but all alike: no sliver is left at the end
+            each = zip(best, size, units, strict=True)
+            return tuple(n if t >= n else _up(_up(n, _up(n, t)), u) * u for t, n, u in each)
+    return None
 
 
 def _need(task: _Task, part: Sequence[int], overlap: Sequence[int] = (), passes: int = 1) -> int:

@@ -293,8 +293,9 @@ def created(target: str, picture: Source, tiling: Tiling, decided: dict[str, Any
     array, layout, shape = picture.stored, tiling.layout, picture.array.shape
     attributes = picture.attributes(target)
     chunks = [1] * array.ndim
-    for axis, c in zip(layout.order[-layout.space_axes :], picture.chunk or tiling.plan.tile, strict=True):
-        chunks[axis] = min(c, shape[axis])
+    stored = picture.chunk or tiling.plan.tile
+    for axis, c, t in zip(layout.order[-layout.space_axes :], stored, tiling.plan.tile, strict=True):
+        chunks[axis] = min(c if t % c == 0 or t >= shape[axis] else t, shape[axis])  # none is shared by tiles
     if layout.channel is not None:
         chunks[layout.channel] = layout.colours
     made: dict[str, Any] = {"shape": shape, "dtype": tiling.dtype, "chunks": tuple(chunks), **_WHOLE}

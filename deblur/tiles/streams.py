@@ -25,7 +25,7 @@ from ..image.stores import open_store
 from ..version import __version__
 from . import stores
 from .checks import Residual, residual
-from .mapping import BlockMap, Place, graph, in_tiles, together
+from .mapping import BlockMap, Place, blocks_of, graph, in_tiles, together
 from .options import PlanOptions, TileOptions, parted, takes
 from .plan import TilePlan
 from .refining import MORE_PASSES
@@ -296,16 +296,15 @@ class _Run:
 
         tiling, arrays = self.tiling, list[Any]()
         readers = [self.image.array] if y is None else [self.image.array, Reader(y, f"pass {number}")]
-        for reader, chunks in zip(readers, (self.image.chunks, output.chunks), strict=False):
+        blocks = blocks_of(tiling, [tiling.layout.shape[axis] for axis in tiling.layout.stack[-1:]])
+        fit = _fit_together(tiling)
+        for reader, chunks in zip(readers, (self.image.chunks, output.chunks), strict=False) if fit else ():
             name = f"{'source' if not arrays else 'y'}-{tiling.recipe.token}-{number}"
             x = da.from_array(reader, chunks=self._reads(chunks), fancy=False, asarray=True, name=name)
             arrays.append(in_tiles(tiling, x.transpose(tiling.layout.order)))
-        x = arrays[0]
-        writer = _Writer(tiling, number, output, readers, x.chunks, self.image.unit)
-        ones = tuple((1,) * n for n in x.numblocks)
-        name = f"written-{tiling.recipe.token}-{number}"
-        blocks = graph(writer, arrays, name, ones, np.empty((0,) * x.ndim, object))
-        sizes = {p: writer.frames(p) for p in np.ndindex(*x.numblocks)}
+            blocks = arrays[0].chunks
+        writer = _Writer(tiling, number, output, readers, blocks, self.image.unit)
+        sizes = {p: writer.frames(p) for p in np.ndindex(*map(len, blocks))}
         places = [p for p in sizes if stores.missing(output, writer.region(p))]
         total, now, passes = sum(sizes.values()), sum(sizes[p] for p in places), tiling.plan.passes
         finished = number * total + total - now
@@ -317,13 +316,13 @@ class _Run:
                 self.progress(finished, passes * total)
 
         one_more()
-        if not places:
-            tasks = []
-        elif _fit_together(tiling):
-            tasks = blocks.to_delayed(optimize_graph=True)[tuple(zip(*places, strict=True))]
+        if fit and places:
+            ones, name = tuple((1,) * len(b) for b in blocks), f"written-{tiling.recipe.token}-{number}"
+            out = graph(writer, arrays, name, ones, np.empty((0,) * len(blocks), object))
+            tasks = list(out.to_delayed(optimize_graph=True)[tuple(zip(*places, strict=True))])
         else:
             tasks = [dask.delayed(writer.alone, pure=False, traverse=False)(place) for place in places]
-        results = [result.item() for result in _computed(list(tasks), self.workers, one_more)]
+        results = [result.item() for result in _computed(tasks, self.workers, one_more)]
         failed = [failure for failures, _ in results for failure in failures]
         return now - len(failed), total - now, failed, max((change for _, change in results), default=0.0)
 

@@ -187,6 +187,9 @@ def test_a_plan_keeps_to_its_memory_and_its_chunks():
         assert plan.bytes <= memory == plan.memory
     plan = plan_tiles(psf.disk(7), 1e-2, (10_000, 20_000), chunk=(300, 700), memory=2**30)
     assert plan.tile[0] % 300 == plan.tile[1] % 700 == 0
+    # Where no tile of whole chunks fits, as of a volume that is stored plane by plane, tiles are smaller than chunks.
+    deep = plan_tiles(psf.gaussian((3, 5, 5), 1.0), 0.05, (900,) * 3, chunk=(1, 900, 900), memory=2**26)
+    assert (deep.answer, deep.bytes <= 2**26, max(deep.tile) < 200) == ("tiles", True, True)
     axes = zip(plan.shape, plan.tile, plan.overlap, strict=True)
     assert plan.work == pytest.approx(np.prod([1 + (-(-n // t) - 1) * 2 * d / n for n, t, d in axes]))
 
