@@ -113,11 +113,8 @@ def residual(
 def _in_parts(tiling: Tiling, tile: Sequence[tuple[int, int]]) -> Iterable[tuple[tuple[int, int], ...]]:
     """A tile in parts that are verified within its worker's memory: 112 bytes for each pixel, as measured."""
     sides, beyond = [b - a for a, b in tile], margin(tiling.recipe.psfs.shape[1:])
-
-    def needed() -> int:
-        return 112 * tiling.layout.colours * math.prod(s + 2 * e for s, e in zip(sides, beyond, strict=True))
-
-    while needed() > tiling.plan.memory and max(sides) > 32:
+    most = tiling.plan.memory // (112 * tiling.layout.colours)
+    while math.prod(s + 2 * e for s, e in zip(sides, beyond, strict=True)) > most and max(sides) > 32:
         sides[sides.index(max(sides))] = -(-max(sides) // 2)
     spans = ([(i, min(i + s, b)) for i in range(a, b, s)] for (a, b), s in zip(tile, sides, strict=True))
     return itertools.product(*spans)

@@ -8,6 +8,7 @@ and the strips of its neighbours. `dask.array.overlap` makes ten, and passes who
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -153,6 +154,17 @@ def together(tiling: Tiling) -> int:
     if len(tiling.recipe.psfs) > 1:
         return 1
     return max(1, tiling.plan.memory // (tiling.plan.bytes * tiling.layout.colours))
+
+
+def fit_together(tiling: Tiling) -> bool:
+    """Whether a process has room for the tiles that wait until their neighbours are read: up to two rows of them.
+
+    Where it has, each stored chunk is read once; else each tile reads its window for itself.
+    """
+    plan = tiling.plan
+    held = 2 * plan.tile[0] * math.prod(plan.shape[1:]) * tiling.dtype.itemsize * tiling.layout.colours
+    held *= (2 if plan.passes > 1 else 1) if any(plan.overlap) else 0
+    return held <= tiling.workers * (plan.memory - plan.bytes)
 
 
 def blocks_of(tiling: Tiling, frames: Sequence[int]) -> tuple[tuple[int, ...], ...]:

@@ -270,9 +270,7 @@ def _predicted(task: _Task) -> TilePlan:
         overlap = tuple(wanted)
         far = _by(overlap if len(set(overlap)) > 1 else overlap[:1])
         why = f"the influence of a pixel falls below {task.tolerance:.1e} of the range {far} pixels away"
-    needed = _need(task, size)
-    fits = needed <= task.memory
-    whole = f"the whole image takes {format_bytes(needed)} of {format_bytes(task.memory)}"
+    fits = _need(task, size) <= task.memory
     tile = None if overlap is None else _tile(task, overlap)
     if overlap is None or tile is None:
         if overlap is not None:
@@ -286,7 +284,7 @@ def _predicted(task: _Task) -> TilePlan:
     plan = _plan(task, "tiles", why, tile, overlap)
     if task.tile is None and fits and (plan.tiles < 4 or plan.work > 2):
         gain = f"{plan.tiles} tiles of {plan.work:.2g} times the work gain little"
-        return _plan(task, "whole", f"{why}, but {gain}, and {whole}")
+        return _whole_or_none(task, f"{why}, but {gain}")
     seam, bound = _seam(task, tails, plan)
     return replace(plan, seam=seam, bound=bound)
 
@@ -316,11 +314,11 @@ def _refined(task: _Task, tails: Sequence[Reach], why: str) -> TilePlan:
 def _whole_or_none(task: _Task, why: str) -> TilePlan:
     """The plan where tiles are not possible, as the words say."""
     needed = _need(task, task.size)
-    whole = f"the whole image takes {format_bytes(needed)} of {format_bytes(task.memory)}"
+    why = f"{why}, and the whole image takes {format_bytes(needed)} of {format_bytes(task.memory)}"
     if needed <= task.memory:
-        return _plan(task, "whole", f"{why}, but {whole}")
+        return _plan(task, "whole", why)
     larger = "a larger λ, a larger tolerance or more memory for a worker makes tiles possible"
-    return _plan(task, "none", f"{why}, and {whole}; {larger}")
+    return _plan(task, "none", f"{why}; {larger}")
 
 
 def _in_passes(task: _Task, tails: Sequence[Reach], plan: TilePlan) -> TilePlan:

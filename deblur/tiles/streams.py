@@ -25,7 +25,7 @@ from ..image.stores import open_store
 from ..version import __version__
 from . import stores
 from .checks import Residual, residual
-from .mapping import BlockMap, Place, blocks_of, graph, in_tiles, together
+from .mapping import BlockMap, Place, blocks_of, fit_together, graph, in_tiles, together
 from .options import PlanOptions, TileOptions, parted, takes
 from .plan import TilePlan
 from .refining import MORE_PASSES
@@ -150,9 +150,11 @@ def stream(
     ----------
     source : path or zarr.Array
         A zarr array, an OME-Zarr group (versions 0.4 and 0.5: axes, scales and channels are kept and the pyramid is
-        written anew) or an uncompressed TIFF file, which is mapped. Of OME-Zarr all axes but y and x are frames.
+        written anew) or an uncompressed TIFF file, which is mapped. Of OME-Zarr all axes
+        but those of the PSF, y and x or z, y and x, are frames.
     target : path
-        The zarr store to write: an array, or a group where `source` is OME-Zarr. Floats; NaN where a tile failed.
+        The zarr store to write: an array, or a group where `source` is OME-Zarr. Floats, for volumes of integers in
+        the unit of these; NaN where a tile failed.
     psf, lam
         As for `deblur.tiled`.
     check : bool
@@ -224,10 +226,8 @@ def stream(
                 _computed([level], workers)
     seconds = time.perf_counter() - start
     seams = tuple(tiling.measure()) if check else ()
-    verified = None
-    if check:
-        restored = Reader(output, path, unit=image.unit)
-        verified = residual(tiling, image.array, restored, partial(_each, workers))
+    restored = Reader(output, path, unit=image.unit)
+    verified = residual(tiling, image.array, restored, partial(_each, workers)) if check else None
     return Report(
         path, tiling.plan, tiling.lam, tiling.lam_reason, tiling.boundary_reason, written, kept, tuple(failed),
         seams, verified, left, seconds,
@@ -297,7 +297,7 @@ class _Run:
         tiling, arrays = self.tiling, list[Any]()
         readers = [self.image.array] if y is None else [self.image.array, Reader(y, f"pass {number}")]
         blocks = blocks_of(tiling, [tiling.layout.shape[axis] for axis in tiling.layout.stack[-1:]])
-        fit = _fit_together(tiling)
+        fit = fit_together(tiling)
         for reader, chunks in zip(readers, (self.image.chunks, output.chunks), strict=False) if fit else ():
             name = f"{'source' if not arrays else 'y'}-{tiling.recipe.token}-{number}"
             x = da.from_array(reader, chunks=self._reads(chunks), fancy=False, asarray=True, name=name)
@@ -341,17 +341,6 @@ class _Run:
         if layout.channel is not None:
             chunks[layout.channel] = layout.colours
         return tuple(chunks)
-
-
-def _fit_together(tiling: Tiling) -> bool:
-    """Whether a process has room for the tiles that wait until their neighbours are read: up to two rows of them.
-
-    Where it has, each stored chunk is read once; else each tile reads its window for itself.
-    """
-    plan = tiling.plan
-    held = 2 * plan.tile[0] * math.prod(plan.shape[1:]) * tiling.dtype.itemsize * tiling.layout.colours
-    held *= (2 if plan.passes > 1 else 1) if any(plan.overlap) else 0
-    return held <= tiling.workers * (plan.memory - plan.bytes)
 
 
 class _Writer(BlockMap):

@@ -117,7 +117,7 @@ class Tiling:
                 f"the PSF has shape {h.shape}; it may have one axis for each of the image's, {layout.space}, or one "
                 f"more, for one for each frame ({layout.frames})"
             )
-        self._psf_shape = psfs.shape[1:]
+        self._psf_shape, self._side = psfs.shape[1:], round(_SAMPLE ** (2 / layout.space_axes))
         decided = decide(psfs, layout.space, lam, rest, self._corners, lambda: self.samples)
         self.lam = decided.lam
         self.lam_reason, self.boundary_reason = decided.lam_reason, decided.boundary_reason
@@ -157,10 +157,6 @@ class Tiling:
             side = min(n // 2, max(self._side, 4 * m))
             where.append([slice(0, side), slice(n - side, n)] if side else [slice(0, n)])
         return asnumpy(self.layout.read(self.img, 0, where))
-
-    @property
-    def _side(self) -> int:
-        return round(_SAMPLE ** (2 / self.layout.space_axes))
 
     @cached_property
     def samples(self) -> np.ndarray:
@@ -302,10 +298,8 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
         if options.get("stack_axis") is None:
             axes = max(1, np.ndim(psf))
             space = set("zyx"[-axes:]) if set("zyx"[-axes:]) <= set(img.dims) else set(img.dims[-axes:])
-            channel, frames = (
-                options.get("channel_axis"),
-                [i for i, d in enumerate(img.dims) if d not in space],
-            )
+            channel = options.get("channel_axis")
+            frames = [i for i, d in enumerate(img.dims) if d not in space]
             options["stack_axis"] = [i for i in frames if channel not in (i, i - img.ndim)] or None
         return img.copy(data=tiled(img.data, psf, lam, **options))
     if not hasattr(img, "dask") and not is_cupy(img):

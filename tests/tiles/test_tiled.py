@@ -125,13 +125,6 @@ def test_each_frame_may_have_its_own_psf(rng):
         tiled(g, hs[:2], LAM, stack_axis=0)
 
 
-def test_a_picture_that_fits_is_not_cut(rng):
-    g = picture(H, "reflect", (60, 80), rng)
-    tiling = Tiling(g, H, LAM, boundary="reflect")
-    assert tiling.plan.answer == "whole"
-    np.testing.assert_allclose(tiling(g), deblur.reconstruct(g, H, LAM, boundary="reflect"), atol=1e-12)
-
-
 def test_one_lam_for_the_whole_picture(rng):
     g = deblur.degrade(deblur.data.load("camera"), H, noise=0.02, seed=rng)[:400, :400]
     for options in ({}, {"boundary": "reflect"}):
