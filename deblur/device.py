@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import ModuleType
@@ -425,15 +425,13 @@ def free_memory(xp: ModuleType) -> int:
             free = min(free, int(f.read()) - int(g.read()))
     except (OSError, ValueError):  # no control group, or "max"
         pass
-    try:
+    with suppress(ImportError, OSError):  # where a process can have a limit, and its use can be read
         import resource
 
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         with open("/proc/self/statm") as f:
             used = int(f.read().split()[0]) * resource.getpagesize()
         free = min(free, limit - used) if limit != resource.RLIM_INFINITY else free
-    except (ImportError, OSError):  # no limit of this process, or none that can be read
-        pass
     return max(free, 0)
 
 

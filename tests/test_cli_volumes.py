@@ -8,6 +8,7 @@ from test_cli_files import fails
 import deblur
 from deblur import image
 from deblur.cli import main
+from deblur.image import reading
 
 zarr = pytest.importorskip("zarr")
 FORM = "gaussian:3x5x5,0.8x1x1"
@@ -121,13 +122,16 @@ def test_volumes_are_restored_in_tiles_as_they_are_whole(tmp_path, counts, sourc
     assert list(found.labels) == NAMES
 
 
-def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts):
+def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts, monkeypatch):
     write_ome(tmp_path / "in.ome.tif", counts[:1, :1])
     fine = deblur.psf.gaussian((3, 9, 9), (0.8, 2, 2))
     said = {**ome_settings("ZYX"), "PhysicalSizeX": 0.065, "PhysicalSizeY": 0.065, "Channel": {}}
     tifffile.imwrite(tmp_path / "psf.ome.tif", fine, metadata=said)
     run = ["reconstruct", str(tmp_path / "in.ome.tif"), "-o", str(tmp_path / "out.tif"), *RUN]
+    reads, real = [], reading._decoded
+    monkeypatch.setattr(reading, "_decoded", lambda path: reads.append(str(path)) or real(path))
     assert main([*run, str(tmp_path / "psf.ome.tif")]) == 0
+    assert [path[len(str(tmp_path)) + 1 :] for path in reads] == ["psf.ome.tif", "in.ome.tif"]  # each once
     h = deblur.psf.resample(fine, (1, 0.5, 0.5))
     expected = deblur.reconstruct(counts[0, 0], h, 1e-2, boundary="reflect") * 65535
     np.testing.assert_allclose(tifffile.imread(tmp_path / "out.tif"), expected, rtol=1e-4, atol=0.1)

@@ -14,7 +14,7 @@ from deblur.errors import ConvergenceError, InsufficientMemoryError, MethodError
 from deblur.tiles import Tiling, plan_tiles, refining, windows
 from deblur.tiles import tiling as module
 from deblur.tiles.checks import residual
-from deblur.tiles.windows import cut, faded
+from deblur.tiles.windows import cut
 
 H = psf.gaussian(9, 1.5)
 LAM = 1e-2
@@ -304,16 +304,6 @@ def test_one_filter_serves_all_windows_and_only_strips_along_the_border_are_solv
     solved.clear()
     Tiling(g, DISK, 0.05, tile=150, overlap=0, workers=1, boundary=boundary)(g)
     assert {min(shape) for shape in solved} == {20 + room, 150 + room}
-
-
-def test_continued_windows_fade(rng):
-    x = rng.random((2, 20, 30))
-    z = faded(x, ((6, 0), (5, 8)))
-    assert z.shape == (2, 26, 43)
-    np.testing.assert_array_equal(z[:, 6:, 5:35], x)
-    np.testing.assert_allclose(z[:, 5, 5:35], x[:, 0], atol=0.05)
-    assert abs(z[:, 0]).max() < 0.05
-    assert abs(z[..., -1]).max() < 0.05
 
 
 def test_the_last_sliver_belongs_to_the_tile_before():
