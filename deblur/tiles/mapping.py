@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .tiling import Tiling
 
 Place = tuple[int, ...]  # of a block, counted in blocks along each axis of `Layout.order`
+Blocks = tuple[tuple[int, ...], ...]  # their lengths along each of these axes
 
 
 def lazily(tiling: Tiling, img: Any) -> Any:
@@ -167,7 +168,7 @@ def fit_together(tiling: Tiling) -> bool:
     return held <= tiling.workers * (plan.memory - plan.bytes)
 
 
-def blocks_of(tiling: Tiling, frames: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def blocks_of(tiling: Tiling, frames: Sequence[int]) -> Blocks:
     """The lengths of the blocks along each axis of `Layout.order`: tiles, and as many frames in each as fit.
 
     `frames` are parts of the last axis of the stack, which are kept apart.

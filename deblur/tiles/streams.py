@@ -25,7 +25,7 @@ from ..image.stores import open_store
 from ..version import __version__
 from . import stores
 from .checks import Residual, residual
-from .mapping import BlockMap, Place, blocks_of, fit_together, graph, in_tiles, together
+from .mapping import BlockMap, Blocks, Place, blocks_of, fit_together, graph, in_tiles, together
 from .options import PlanOptions, TileOptions, parted, takes
 from .plan import TilePlan
 from .refining import MORE_PASSES
@@ -347,12 +347,12 @@ class _Writer(BlockMap):
     """Restores a block and writes it to its place; a task returns its failures and its largest change."""
 
     def __init__(
-        self, tiling: Tiling, number: int, output: Any, readers: list[Reader], chunks: Any, unit: float
+        self, tiling: Tiling, number: int, output: Any, readers: list[Reader], blocks: Blocks, unit: float
     ) -> None:
         super().__init__(tiling, number)
         self.output, self.readers, self.into = output, readers, np.argsort(tiling.layout.order)
         self.unit = 1.0 if self.last is False else unit
-        self.ends = [np.cumsum((0, *c)) for c in chunks]  # of the blocks along each axis of `Axes.order`
+        self.ends = [np.cumsum((0, *c)) for c in blocks]  # of the blocks along each axis of `Axes.order`
 
     def spans(self, place: Place, frame: int | None = None) -> list[slice]:
         """The region of a block, or of one frame of its last axis of the stack, in `Axes.order`."""
@@ -377,7 +377,7 @@ class _Writer(BlockMap):
 
         def window(reader: Reader) -> np.ndarray:
             def part(where: Sequence[slice]) -> np.ndarray:
-                region: Any = reader[tuple([*front, *where][i] for i in self.into)]
+                region: np.ndarray = reader[tuple([*front, *where][i] for i in self.into)]
                 return region.transpose(np.argsort(self.into))
 
             return put_together(self.around(place)[0], part)
