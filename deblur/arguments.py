@@ -30,6 +30,7 @@ from .image.axes import chosen
 from .methods import METHODS
 from .operators.boundary import BOUNDARIES
 from .options import DETECTORS, Options, check_lam, defaults
+from .psf.forms import parse_with_voxel
 from .tuning import RULES
 
 
@@ -272,7 +273,7 @@ _NOISES = "NOISE is none, or one of " + "; ".join(f"{name}:LEVEL, {about}" for n
 _BLACK = "0 is black and 1 the largest number of an integer image (255 of 8 bits); floats have their own unit"
 
 #: Kind of value: (its reader or its choices, how the help writes it, a note at the end of the help). The reader of a
-#: value that may name a file gives (text, value).
+#: value that may name a file gives (text, value), and of a PSF the sides of its voxels, if they are known.
 KINDS: dict[str, tuple[Any, str, str]] = {
     "in": (_reader(_file, "the name of a file"), "IN", ""),
     "out": (_reader(_file, "the name of a file"), "OUT", ""),
@@ -298,7 +299,7 @@ KINDS: dict[str, tuple[Any, str, str]] = {
     "mask": (_reader(_mask), f"{'|'.join(DETECTORS)}|FILE", "A mask FILE is not black where to hide"),
     "weights": (_reader(_weights), "FILE", "NaN of a weights FILE is 0"),
     "lam": (_reader(_lam), "LAMBDA", _RULES),
-    "psf": (_reader(lambda text: (text, psf.parse(text))), "PSF", _FORMS),
+    "psf": (_reader(lambda text: (text, *parse_with_voxel(text))), "PSF", _FORMS),
     "method": (("auto", *METHODS), "METHOD", _METHODS),
     "boundary": (BOUNDARIES, "BOUNDARY", _BOUNDARIES),
     "boundary|auto": (("auto", *BOUNDARIES), "BOUNDARY", _BOUNDARIES),

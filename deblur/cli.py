@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,8 @@ def reconstruct(args: argparse.Namespace) -> int:
     that fails is named at the end, and the others are restored; the exit code is then 1.
 
     The point spread function (PSF) is given by --psf, or as one that varies by --psf-grid, or estimated by --blind.
-    If OUT is a .zarr, IN is a zarr array, OME-Zarr or an uncompressed TIFF, restored tile by tile; --tolerance and the
-    options after it belong to that.
+    If OUT is a .zarr, IN is a zarr array, OME-Zarr or an uncompressed TIFF, restored tile by tile, a volume if one of
+    --tile and the options after it is given; they belong to that.
 
     Parameters
     ----------
@@ -151,7 +152,7 @@ def reconstruct(args: argparse.Namespace) -> int:
         Print nothing but errors.
     """
     _check_arguments(args)
-    source, kernel = args.psf or (args.psf_grid or "", None)
+    source, kernel, _ = args.psf or (args.psf_grid or "", None, None)
     # Every option of the library has its name here; an argument that may name a file is (text, value).
     given = {name: getattr(args, name, None) for name in defaults()}
     options: Any = {name: value for name, value in given.items() if value is not None}
@@ -161,7 +162,7 @@ def reconstruct(args: argparse.Namespace) -> int:
     if args.views and (more or Path(args.views).suffix != ".png" or args.views == args.output):
         raise ValueError(f"--views {args.views}: it must be a .png besides OUT, and IN one volume")
     if tiles.wants(args, kernel):
-        return tiles.reconstruct(args, kernel, options)
+        return tiles.reconstruct(args, partial(volumes.fitted, args.psf), options)
     if not more:
         image.check_readable(args.input)
     inputs = [*targets, source, *(given[0] for given in (args.mask, args.weights) if given)]
@@ -237,7 +238,7 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
     raw = stored[where].reshape(-1, *stored.shape[len(where) :]) if where else stored
     bits = volumes.bits_of(args, raw)
     if args.psf:
-        volumes.check_is_psf(args.input, raw, *args.psf)
+        volumes.check_is_psf(args.input, raw, *args.psf[:2])
         kernel = volumes.fitted(args.psf, metadata)
     colour = image.is_colour(raw)
     stack = raw.ndim - colour == 3

@@ -38,7 +38,7 @@ def demo(args: argparse.Namespace) -> int:
     --force : flag
         Replace images that are there.
     """
-    folder, (source, h) = Path(args.output), args.psf
+    folder, (source, h, _) = Path(args.output), args.psf
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; name a folder for the pictures with --output")
     folder.mkdir(parents=True, exist_ok=True)

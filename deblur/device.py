@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import ModuleType
@@ -414,8 +414,8 @@ def free_memory(xp: ModuleType) -> int:
     """Bytes that can still be allocated: on the GPU for CuPy, in this process's machine for NumPy.
 
     For CuPy the blocks that its memory pool holds unused count as free. For
-    NumPy it is Linux's MemAvailable, lowered to a control group's limit where
-    one is set; where neither can be read, a cautious 4 GiB.
+    NumPy it is Linux's MemAvailable, lowered to a control group's limit and to that of this process (``ulimit -v``)
+    where one is set; where neither can be read, a cautious 4 GiB.
     """
     if xp is not np:
         free, _total = xp.cuda.runtime.memGetInfo()
@@ -435,6 +435,13 @@ def free_memory(xp: ModuleType) -> int:
             free = min(free, int(f.read()) - int(g.read()))
     except (OSError, ValueError):  # no control group, or "max"
         pass
+    with suppress(ImportError, OSError):  # where a process can have a limit, and its use can be read
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        with open("/proc/self/statm") as f:
+            used = int(f.read().split()[0]) * resource.getpagesize()
+        free = min(free, limit - used) if limit != resource.RLIM_INFINITY else free
     return max(free, 0)
 
 

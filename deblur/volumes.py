@@ -26,18 +26,11 @@ from .progress import report_phase
 from .psf_command import upright
 
 
-def fitted(given: tuple[str, np.ndarray], metadata: image.Metadata) -> np.ndarray:
+def fitted(given: tuple[str, np.ndarray, tuple[float, ...] | None], metadata: image.Metadata) -> np.ndarray:
     """The PSF of --psf turned with the image, and in its voxels if the PSF's file or form gives the size of its own."""
-    text, kernel = given[0].removeprefix("volume:"), upright(given, metadata.orientation)
-    name, _, rest = text.partition(":")
-    own: Any = {}
-    if name in ("microscope", "confocal", "lightsheet"):
-        lengths = [float(word) for word in rest.split(",")[1].lower().split("x")]
-        own = {"Z": lengths[0], "Y": lengths[-1], "X": lengths[-1]}
-    elif is_store(text) or text.endswith((".tif", ".tiff")):
-        own = image.read_with_metadata(text)[1].spacing
-    own, its = ([sizes.get(a, 0.0) for a in "ZYX"[3 - kernel.ndim :]] for sizes in (own, metadata.spacing))
-    return psf.for_voxels(kernel, own, its if all(its) else None) if all(own) else kernel
+    kernel, voxel = upright(given, metadata.orientation), given[2]
+    its = [metadata.spacing.get(a, 0.0) for a in "ZYX"[3 - kernel.ndim :]]
+    return kernel if voxel is None else psf.for_voxels(kernel, voxel, its if all(its) else None)
 
 
 def check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray) -> None:
@@ -88,10 +81,10 @@ def restored(args: argparse.Namespace, options: Any) -> str:
     channels, times = spans.get("C", range(1)), spans.get("T", range(1))
     # One volume as it was read and four of floats at least; of a file, all of its volumes as well.
     each = math.prod(shape) // (len(channels) * len(times)) * (stored.dtype.itemsize + 4 * dtype.itemsize)
-    whole, instead = 0, "cut the volume into parts: tiles take images in 2-D alone"
+    whole, instead = 0, "restore it in tiles (--memory 2GB)"
     if not to_store:
         whole = 2 * math.prod(shape) * dtype.itemsize
-        instead = "write a .zarr, one volume at a time, or cut it into parts"
+        instead = "write a .zarr, one volume at a time, or in tiles (--memory 2GB)"
     require_memory(each + whole, np, f"restoring {args.input}", instead)
     fixed, restore, reports = not isinstance(args.lam, str) and args.boundary != "auto", None, list[str]()
     unfinished = Path(os.path.realpath(args.output)).with_name(f".{secrets.token_hex(8)}.tmp")
@@ -105,7 +98,7 @@ def restored(args: argparse.Namespace, options: Any) -> str:
             report_phase(f"volume {j + 1} of {len(times)}, channel {c}")
             g = np.asarray(stored[volume(letters, c, t)])
             if j == 0:
-                check_is_psf(args.input, g, *args.psf)
+                check_is_psf(args.input, g, *args.psf[:2])
             if restore is None or (j == 0 and not fixed):
                 restore = Deblurrer(kernel, g.shape[:3], args.lam, **options)
             result = restore.solve(g, channel_axis=3 if g.ndim == 4 else None, check=not args.anyway)

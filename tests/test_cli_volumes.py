@@ -8,6 +8,7 @@ from test_cli_files import fails
 import deblur
 from deblur import image
 from deblur.cli import main
+from deblur.image import reading
 
 zarr = pytest.importorskip("zarr")
 FORM = "gaussian:3x5x5,0.8x1x1"
@@ -108,13 +109,29 @@ def test_planes_and_films_go_into_ome_zarr_tile_by_tile(tmp_path, counts):
     assert (found.sizes, found.labels) == ((2, 1, 6), ("GFP",))
 
 
-def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts):
+@pytest.mark.parametrize("source", ["a.ome.tif", "a.zarr"])
+def test_volumes_are_restored_in_tiles_as_they_are_whole(tmp_path, counts, source, capsys):
+    WRITERS[source](tmp_path / source, counts)
+    run = ["reconstruct", str(tmp_path / source), "-o", str(tmp_path / "out.zarr"), "--psf", FORM, "--lam", "0.5"]
+    assert main([*run, "--boundary", "reflect", "--tile", "6x6x5", "--time", "1"]) == 0
+    assert "4 of 6 x 6 x 5 pixels of an image of 6 x 11 x 10" in capsys.readouterr().out
+    pixels, found = image.read_with_metadata(tmp_path / "out.zarr")
+    whole = [65535 * deblur.reconstruct(v, H, 0.5, boundary="reflect") for v in counts[1]]
+    assert abs(pixels.reshape(counts[1].shape) - whole).max() < 1e-3 * np.ptp(counts)
+    assert (found.axes, found.sizes, found.spacing) == ("TCZ", (1, 2, 6), pytest.approx(STEPS))
+    assert list(found.labels) == NAMES
+
+
+def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts, monkeypatch):
     write_ome(tmp_path / "in.ome.tif", counts[:1, :1])
     fine = deblur.psf.gaussian((3, 9, 9), (0.8, 2, 2))
     said = {**ome_settings("ZYX"), "PhysicalSizeX": 0.065, "PhysicalSizeY": 0.065, "Channel": {}}
     tifffile.imwrite(tmp_path / "psf.ome.tif", fine, metadata=said)
     run = ["reconstruct", str(tmp_path / "in.ome.tif"), "-o", str(tmp_path / "out.tif"), *RUN]
+    reads, real = [], reading._decoded
+    monkeypatch.setattr(reading, "_decoded", lambda path: reads.append(str(path)) or real(path))
     assert main([*run, str(tmp_path / "psf.ome.tif")]) == 0
+    assert [path[len(str(tmp_path)) + 1 :] for path in reads] == ["psf.ome.tif", "in.ome.tif"]  # each once
     h = deblur.psf.resample(fine, (1, 0.5, 0.5))
     expected = deblur.reconstruct(counts[0, 0], h, 1e-2, boundary="reflect") * 65535
     np.testing.assert_allclose(tifffile.imread(tmp_path / "out.tif"), expected, rtol=1e-4, atol=0.1)
@@ -140,7 +157,9 @@ def test_a_volume_that_does_not_fit_is_refused_with_its_bytes(tmp_path, capsys):
     group = zarr.create_group(tmp_path / "in.zarr", attributes=said)
     group.create_array("0", shape=(9999, 9999, 9999), dtype="u2", chunks=(1, 1000, 1000))
     run = ["reconstruct", tmp_path / "in.zarr", "-o", tmp_path / "out.zarr", "--psf", FORM]
-    fails(capsys, run, "in.zarr takes 16.37 TiB", "cut the volume into parts")
+    fails(capsys, run, "in.zarr takes 16.37 TiB", "restore it in tiles")
+    more = ["--memory", "1MB", "--lam", "1e-2"]
+    fails(capsys, [*run, *more], "no tile that fits", "whole image takes", "of 976.6 KiB")
 
 
 def test_the_blurred_volume_is_refused_as_its_psf(tmp_path, capsys, counts):

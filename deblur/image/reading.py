@@ -132,13 +132,13 @@ def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
         sets to the number of pixels is replaced by this one, unless the
         program has set its own ``PIL.Image.MAX_IMAGE_PIXELS``.
     """
-    image, orientation = read_stored(path)
-    image = upright(image, orientation)
+    image, found = read_stored(path)
+    image = upright(image, found.orientation)
     return arrays.as_float(image) if as_float else image
 
 
-def read_stored(path: FilePath) -> tuple[np.ndarray, int]:
-    """As `read`, in the file's dtype and as the sensor has the pixels; and their orientation, for `upright`."""
+def read_stored(path: FilePath) -> tuple[np.ndarray, Metadata]:
+    """As `read`, in the file's dtype and as the sensor has the pixels; and the metadata, with their orientation."""
     image, found = _decoded(path)
     if found.alpha is not None:
         raise ValueError(
@@ -146,7 +146,7 @@ def read_stored(path: FilePath) -> tuple[np.ndarray, int]:
             "it) in an image editor, or use read_with_metadata, which gives colours and transparency apart"
         )
     check_finite(image, str(path), "replace them, for instance by a median of their neighbours")
-    return image, found.orientation
+    return image, found
 
 
 def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:

@@ -115,13 +115,20 @@ def load(
         If the content is no PSF: not 2-D nor a volume, or perhaps a stack of 2-D PSFs,
         coloured, NaN or infinite, negative, or summing to zero.
     """
+    return load_with_voxel(path, normalize, allow_negative, volume)[0]
+
+
+def load_with_voxel(
+    path: str | PathLike[str], normalize: bool = True, allow_negative: bool = False, volume: bool | None = None
+) -> tuple[np.ndarray, tuple[float, ...] | None]:
+    """As `load`, and the sides of the PSF's voxels in micrometres, where the file has those of all axes."""
     if str(path).startswith("volume:"):
         path, volume = str(path).removeprefix("volume:").strip(), True
     file = image_file.check_readable(path)
     is_table = file.suffix.lower() in (*_TEXT, *_ARRAYS)
-    picture = None if is_table else image_file.as_float(image_file.read_stored(path)[0])
+    picture, found = (None, image_file.Metadata()) if is_table else image_file.read_stored(path)
     try:
-        psf = read_table(file) if picture is None else picture
+        psf = read_table(file) if picture is None else image_file.as_float(picture)
         if psf.dtype.kind not in "biuf":
             raise ValueError(f"it holds {psf.dtype}, not real numbers")
         psf = psf.astype(np.float64)
@@ -129,7 +136,7 @@ def load(
             if np.ptp(psf, axis=-1).any():
                 raise ValueError("its colours differ; convert it to grey, or save one channel")
             psf = psf[..., 0]  # a grey image saved as colour
-        if psf.ndim == 3 and volume is None and not (picture is not None and _axes(path) == "Z"):
+        if psf.ndim == 3 and volume is None and found.axes != "Z":
             raise ValueError(
                 f"its shape {psf.shape} may be that of a volume, for which pass volume=True (in the command "
                 f"volume:{path}), or of {len(psf)} 2-D PSFs: save the one you mean as its own file"
@@ -147,7 +154,8 @@ def load(
             raise ValueError("its values sum to zero, so a blurred image would lose its brightness")
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"cannot use {path} as a PSF: {error}") from error
-    return psf / total if normalize else psf
+    sides = tuple(found.spacing.get(a, 0.0) for a in "ZYX"[-psf.ndim :])
+    return psf / total if normalize else psf, sides if all(sides) else None
 
 
 def read_grey(path: str | PathLike[str]) -> tuple[np.ndarray, int]:
@@ -155,17 +163,12 @@ def read_grey(path: str | PathLike[str]) -> tuple[np.ndarray, int]:
 
     Integers keep their unit, whose maximum is saturation.
     """
-    picture, orientation = image_file.read_stored(path)
+    picture, found = image_file.read_stored(path)
     if image_file.is_colour(picture):
         picture = picture.mean(axis=-1)
-    if picture.ndim == 3 and set(_axes(path)) & set("TC"):
+    if picture.ndim == 3 and set(found.axes) & set("TC"):
         raise ValueError(f"{path} holds {len(picture)} images, no volume: save one as its own file")
-    return picture, orientation
-
-
-def _axes(path: str | PathLike[str]) -> str:
-    """The axes of the pages of an image file, as far as it names them."""
-    return image_file.read_with_metadata(path)[1].axes
+    return picture, found.orientation
 
 
 def upright(psf: np.ndarray, orientation: int) -> np.ndarray:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ..errors import InsufficientMemoryError
 from ..image import located
-from .files import load
+from .files import load_with_voxel
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
 from .optics import confocal, light_sheet, microscope
 
@@ -78,25 +79,35 @@ def parse(text: str) -> np.ndarray:
     OSError
         If the file cannot be read.
     """
+    return parse_with_voxel(text)[0]
+
+
+def parse_with_voxel(text: str) -> tuple[np.ndarray, tuple[float, ...] | None]:
+    """As `parse`, and the sides of the PSF's voxels in micrometres, if its form or its file says them.
+
+    Those of a form are as its VOXEL: (distance of the planes, side of a pixel), or one side for all axes.
+    """
     known = "; the forms are " + ", ".join(FORMS)
     name, colon, rest = text.strip().partition(":")
     name = name.strip().lower()
     if name == "volume" and colon:
-        return load(text)
+        return load_with_voxel(text)
     if name not in TABLE or not colon:
         if not text.strip() or not located(text)[0].exists():
             raise ValueError(f"{text!r} is neither a file nor a known form of PSF{known}")
-        return load(text)
+        return load_with_voxel(text)
     usage, parameters, needed = _words(name)
     words = [word.strip() for word in rest.split(",")]
     if not needed <= len(words) <= len(parameters):
         raise ValueError(f"psf {text!r} must be written {usage}{known}")
     try:
-        arguments = {p: _READERS.get(p, float)(word) for p, word in zip(parameters, words, strict=False)}
+        arguments: dict[str, Any] = {
+            p: _READERS.get(p, float)(word) for p, word in zip(parameters, words, strict=False)
+        }
     except ValueError:
         raise ValueError(f"psf {text!r} must be written {usage}, in numbers{known}") from None
     try:
-        return TABLE[name](**arguments)
+        return TABLE[name](**arguments), arguments.get("voxel")
     except ValueError as error:
         raise ValueError(f"psf {text!r}: {error}") from None
     except InsufficientMemoryError as error:

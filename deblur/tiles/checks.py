@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,7 +36,8 @@ class Residual:
     data_residual : float
         ‖H f − g‖ / ‖g‖.
     tiles : int
-        How many were verified: not those next to one that could not be restored, nor those within reach of the border.
+        How many were verified, large ones in parts: not those
+        next to one that could not be restored, nor those within reach of the border.
     """
 
     residual: float | None
@@ -57,16 +59,16 @@ def measured(tiling: Tiling, plan: TilePlan) -> list[float]:
     return seams
 
 
-def with_measured_overlap(tiling: Tiling, psf: np.ndarray, planned: Callable[[tuple[int, int]], TilePlan]) -> TilePlan:
+def with_measured_overlap(tiling: Tiling, psf: np.ndarray, planned: Callable[[Sequence[int]], TilePlan]) -> TilePlan:
     """The plan with the smallest overlap, of those tried, whose seam on the image itself is small enough.
 
     An iteration that stops early differs from itself on another window, however wide: where twice the overlap no
     longer halves the seam, that is the smallest there is.
     """
-    rows, cols = (max(4, m) for m in psf.shape)
+    overlap = [max(4, m) for m in psf.shape]
     best: TilePlan | None = None
     while True:
-        plan = planned((rows, cols))
+        plan = planned(overlap)
         if plan.answer != "measure":
             return plan
         seams = measured(tiling, plan)
@@ -82,8 +84,8 @@ def with_measured_overlap(tiling: Tiling, psf: np.ndarray, planned: Callable[[tu
         if best is not None and worst > 0.5 * best.seam:
             why = f"{best.reason}, which is left by its stopping rule; a smaller rtol lessens it"
             return replace(best, reason=why)
-        best, rows, cols = plan, 2 * rows, 2 * cols
-        if any(d > t and t < n for d, t, n in zip((rows, cols), plan.tile, plan.shape, strict=True)):
+        best, overlap = plan, [2 * d for d in overlap]
+        if any(d > t and t < n for d, t, n in zip(overlap, plan.tile, plan.shape, strict=True)):
             raise MethodError(
                 f"with an overlap of {plan.overlap} pixels the seam of method {plan.method!r} is still {worst:.1e} "
                 f"of the range, above the tolerance {plan.tolerance:.1e}; give a larger tolerance, larger tiles or "
@@ -98,7 +100,8 @@ def residual(
 
     `image` and `restored` are arrays that can be sliced; `run` is a function like `itertools.starmap`.
     """
-    places = itertools.product(range(tiling.layout.frames), tiling.tiles)
+    parts = [part for tile in tiling.tiles for part in _in_parts(tiling, tile)]
+    places = itertools.product(range(tiling.layout.frames), parts)
     one = partial(of_tile, tiling.recipe, tiling.layout, image, restored)
     verified = [part for part in run(one, places) if part is not None]
     if not verified:
@@ -107,19 +110,29 @@ def residual(
     return Residual(found.residual if tiling.recipe.linear else None, found.data_residual, len(verified))
 
 
+def _in_parts(tiling: Tiling, tile: Sequence[tuple[int, int]]) -> Iterable[tuple[tuple[int, int], ...]]:
+    """A tile in parts that are verified within its worker's memory: 112 bytes for each pixel, as measured."""
+    sides, beyond = [b - a for a, b in tile], margin(tiling.recipe.psfs.shape[1:])
+    most = tiling.plan.memory // (112 * tiling.layout.colours)
+    while math.prod(s + 2 * e for s, e in zip(sides, beyond, strict=True)) > most and max(sides) > 32:
+        sides[sides.index(max(sides))] = -(-max(sides) // 2)
+    spans = ([(i, min(i + s, b)) for i in range(a, b, s)] for (a, b), s in zip(tile, sides, strict=True))
+    return itertools.product(*spans)
+
+
 def of_tile(recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: int, tile: Any) -> Diagnostics | None:
     """The diagnostics of one tile, without the difference; None where it is not finite or near the border."""
     e = margin(recipe.psfs.shape[1:])
-    where, _, trim = surroundings(tile, (e, e), layout.space, wraps=False)
-    rows, cols = (  # nor within a margin of the border
-        slice(e if span.start == 0 else before, span.stop - span.start - (e if after < e else after))
-        for [span], (before, after) in zip(where, trim, strict=True)
+    where, _, trim = surroundings(tile, e, layout.space, wraps=False)
+    kept = tuple(  # nor within a margin of the border
+        slice(m if span.start == 0 else before, span.stop - span.start - (m if after < m else after))
+        for [span], (before, after), m in zip(where, trim, e, strict=True)
     )
-    if rows.stop <= rows.start or cols.stop <= cols.start:
+    if any(k.stop <= k.start for k in kept):
         return None
     f, g = (asnumpy(layout.read(x, frame, where))[0] for x in (restored, image))
     if not np.isfinite(f).all():  # a tile that could not be restored
         return None
     with thread_limit(recipe.threads):
-        found = diagnostics(recipe, recipe.psf(frame), f, g, (rows, cols))
+        found = diagnostics(recipe, recipe.psf(frame), f, g, kept)
     return replace(found, difference=np.empty(0))

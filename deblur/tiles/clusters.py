@@ -7,10 +7,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .tiling import Tiling
+from typing import Any
 
 
 @contextmanager
@@ -53,7 +50,7 @@ def cluster(
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "500ms",
         "distributed.admin.system-monitor.interval": "5s",
-        # See `queue_reads`.
+        # All reads at once: else, neighbours being at different workers, half of the image goes from one to another.
         "distributed.scheduler.worker-saturation": math.inf,
     }
     envs = [{"CUDA_VISIBLE_DEVICES": name} for name in visible_gpus(workers)] if gpus else [{}] * workers
@@ -83,19 +80,3 @@ def visible_gpus(count: int) -> list[str]:
             "request fewer, or unset it"
         )
     return names[:count]
-
-
-def queue_reads(client: Any, tiling: Tiling) -> None:
-    """Let the scheduler of `cluster` hand out reads one after another where all at once would take too much memory.
-
-    One after another, as Dask has it, neighbours are at different workers, half of the image goes from one to another,
-    and workers wait for the scheduler. Handed out at once, each worker reads its part in one piece; but where that
-    extends over all columns of a wide image, it holds two rows of tiles until their neighbours are there.
-    """
-    if getattr(client, "cluster", None) is None:  # threads, or another scheduler
-        return
-    plan = tiling.plan
-    held = 2 * plan.tile[0] * plan.shape[1] * tiling.dtype.itemsize * tiling.layout.colours
-    held *= (2 if plan.passes > 1 else 1) if any(plan.overlap) else 0
-    if plan.bytes + held > plan.memory:
-        client.run_on_scheduler(lambda dask_scheduler: setattr(dask_scheduler, "WORKER_SATURATION", 1.1))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from .plan import plan_tiles
 def wants(args: argparse.Namespace, psf: Any) -> bool:
     """Whether a call of ``deblur reconstruct`` is one of tiles; an option that does nothing then is an error."""
     store, volume = Path(args.output).suffix == ".zarr", np.ndim(psf) == 3
+    of_tiles = ("tile", "tolerance", "workers", "memory", "scheduler", "gpus", "no_check")
+    tiled = store and (not volume or any(getattr(args, name) for name in of_tiles))
     if store and args.psf_grid:
         raise ValueError("--psf-grid does not work with tiles: restore the image whole")
     if store and args.blind:
@@ -28,23 +32,23 @@ def wants(args: argparse.Namespace, psf: Any) -> bool:
             "--blind does not work with tiles: estimate the PSF first (deblur psf blurred IN --size N -o psf.npy), "
             "and pass it with --psf"
         )
-    why = "a volume is restored whole" if volume else "OUT is no .zarr"
     idle = dict.fromkeys(("bits", "clip", "rescale") if store else (), "a zarr store holds every number")
-    tiled = store and not volume
-    of_tiles = ("tolerance", "workers", "memory", "scheduler", "gpus", "no_check")
-    idle |= {} if tiled else dict.fromkeys(of_tiles, why)
+    idle |= {} if store else dict.fromkeys(of_tiles, "OUT is no .zarr")
     idle |= {} if volume else {"views": "the PSF is in 2-D, and views are of volumes"}
+    idle |= {"views": "a volume in tiles is never in memory as a whole"} if volume and tiled else {}
     for name, why in idle.items():
         if getattr(args, name):
             raise ValueError(f"--{name.replace('_', '-')} does nothing here: {why}; leave it out")
     return tiled
 
 
-def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
-    """Restore a store; returns the exit code.
+def reconstruct(args: argparse.Namespace, fitted: Callable[[image.Metadata], np.ndarray], options: Options) -> int:
+    """Restore a store with the PSF that is `fitted` to its metadata; returns the exit code.
 
     Parameters
     ----------
+    --tile : size, optional
+        Pixels of a tile, of a volume such as 64x256x256; by default as many as --memory allows and save work.
     --tolerance : share, optional
         Largest error at a seam, as a share of the range; by default 1e-3.
     --workers : count, optional
@@ -63,7 +67,9 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
     from .streams import stream
 
     image.check_output(args.output, [args.input, args.psf[0]])
-    source = Source(args.input, dtype=options.get("dtype"), choose=axes_chooser(args, psf))
+    kernel, choose = args.psf[1], axes_chooser(args, args.psf[1])
+    source = Source(args.input, dtype=options.get("dtype"), choose=choose, psf_axes=kernel.ndim)
+    kernel = fitted(replace(source.metadata, orientation=1))  # the pixels stay as the sensor has them
     workers = args.gpus or args.workers or 1
     if workers < 1:
         raise ValueError(f"--workers and --gpus must be at least 1, not {workers}")
@@ -73,8 +79,8 @@ def reconstruct(args: argparse.Namespace, psf: Any, options: Options) -> int:
         given: dict[str, Any] = dict(options)
         given |= {"workers": client, "memory": args.memory // workers if args.memory else None}
         given |= {"tolerance": args.tolerance or TOLERANCE, "device": "gpu" if gpus else "cpu"}
-        given |= {"check": not args.no_check, "overwrite": args.force, "progress": show}
-        report = stream(source, args.output, psf, args.lam, **given)
+        given |= {"tile": args.tile, "check": not args.no_check, "overwrite": args.force, "progress": show}
+        report = stream(source, args.output, kernel, args.lam, **given)
     if not args.quiet:
         terminal.report(str(report))
     if report.unfinished:

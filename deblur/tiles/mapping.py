@@ -1,12 +1,14 @@
 """Tiles of Dask arrays: each stored chunk is read once, and lends its neighbours the strips that they see of it.
 
-There are three tasks for a tile: its chunk, the strips along the chunk's four sides, and the tile, made from the chunk
+There are three tasks for a tile: its chunk, the strips along the chunk's sides, and the tile, made from the chunk
 and the strips of its neighbours. `dask.array.overlap` makes ten, and passes whole chunks on: in two processes tiles of
 1024 x 1024 pixels took 1.25 times the CPU time, and those of 512 x 512 1.4 times.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from .tiling import Tiling
 
 Place = tuple[int, ...]  # of a block, counted in blocks along each axis of `Layout.order`
+Blocks = tuple[tuple[int, ...], ...]  # their lengths along each of these axes
 
 
 def lazily(tiling: Tiling, img: Any) -> Any:
@@ -61,8 +64,8 @@ class BlockMap:
 
     Attributes
     ----------
-    overlap : (int, int)
-    steps : list of (int, int)
+    overlap : list of int
+    steps : list of tuple of int
         The directions in which a tile sees parts of other blocks.
     stack : tuple of int
         Frames along each axis of the stack.
@@ -74,45 +77,45 @@ class BlockMap:
         layout, passes = tiling.layout, tiling.plan.passes
         self.recipe, self.cuts, self.colours = tiling.recipe, tiling.cuts, layout.colours
         self.overlap = [d if len(cuts) > 1 else 0 for d, cuts in zip(tiling.beyond, tiling.cuts, strict=True)]
-        rows, cols = ((0, -1, 1) if d else (0,) for d in self.overlap)
-        self.steps = [(i, j) for i in rows for j in cols if i or j]
+        self.steps = list(itertools.product(*((0, -1, 1) if d else (0,) for d in self.overlap)))[1:]
         self.stack = tuple(layout.shape[a] for a in layout.stack)
         self.last = number == passes - 1 if passes > 1 else None
 
     def __dask_tokenize__(self) -> Any:
         return self.recipe.token
 
-    def neighbours(self, place: Place) -> dict[tuple[int, int], Place]:
+    def neighbours(self, place: Place) -> dict[Place, Place]:
         """The places of the blocks that a tile sees a part of, by their direction."""
-        found, counts = {}, [len(cuts) for cuts in self.cuts]
+        found, counts, axes = {}, [len(cuts) for cuts in self.cuts], len(self.cuts)
         for step in self.steps:
-            at = [i + s for i, s in zip(place[-2:], step, strict=True)]
+            at = [i + s for i, s in zip(place[-axes:], step, strict=True)]
             if self.recipe.boundary.wraps:
                 at = [i % n for i, n in zip(at, counts, strict=True)]
             if all(0 <= i < n for i, n in zip(at, counts, strict=True)):
-                found[step] = (*place[:-2], *at)
+                found[step] = (*place[:-axes], *at)
         return found
 
-    def strips(self, block: Array) -> dict[tuple[int, int], Array]:
+    def strips(self, block: Array) -> dict[Place, Array]:
         """The parts of a block that its neighbours see, by the direction in which they see it."""
-        rows, cols = (
-            {-1: slice(n - d, n), 0: slice(0, n), 1: slice(0, d)}
-            for d, n in zip(self.overlap, block.shape[-2:], strict=True)
-        )
-        return {(i, j): block[..., rows[i], cols[j]].copy() for i, j in self.steps}  # views keep the block
+        space = zip(self.overlap, block.shape[-len(self.cuts) :], strict=True)
+        seen: list[dict[int, slice]] = [{-1: slice(n - d, n), 0: slice(0, n), 1: slice(0, d)} for d, n in space]
+        at = {step: tuple(s[i] for s, i in zip(seen, step, strict=True)) for step in self.steps}
+        return {step: block[(..., *part)].copy() for step, part in at.items()}  # views keep the block
 
-    def window(self, place: Place, block: Array, around: Sequence[dict[tuple[int, int], Array]]) -> Array:
+    def window(self, place: Place, block: Array, around: Sequence[dict[Place, Array]]) -> Array:
         """A block with the strips of its neighbours."""
         if not around:
             return block
-        parts = {(0, 0): block}
+        axes = len(self.cuts)
+        parts = {(0,) * axes: block}
         parts |= {step: strips[step] for step, strips in zip(self.neighbours(place), around, strict=True)}
-        lengths = ({step[axis]: part.shape[axis - 2] for step, part in parts.items()} for axis in (0, 1))
-        rows, cols = (np.cumsum([0, *(length.get(i, 0) for i in (-1, 0, 1))]) for length in lengths)
+        lengths = ({step[axis]: part.shape[axis - axes] for step, part in parts.items()} for axis in range(axes))
+        ends = [np.cumsum([0, *(length.get(i, 0) for i in (-1, 0, 1))]).tolist() for length in lengths]
         empty = get_xp(block).empty if self.recipe.device == "cpu" or is_cupy(block) else staging
-        out = empty((*block.shape[:-2], int(rows[-1]), int(cols[-1])), block.dtype.newbyteorder("="))
-        for (i, j), part in parts.items():
-            out[..., rows[i + 1] : rows[i + 2], cols[j + 1] : cols[j + 2]] = part
+        out = empty((*block.shape[:-axes], *(end[-1] for end in ends)), block.dtype.newbyteorder("="))
+        for step, part in parts.items():
+            at: Any = (..., *(slice(*end[i + 1 : i + 3]) for end, i in zip(ends, step, strict=True)))
+            out[at] = part
         return out
 
     def run(self, place: Sequence[int], *parts: Any) -> Any:
@@ -122,7 +125,7 @@ class BlockMap:
 
     def around(self, place: Place) -> tuple[list[list[slice]], Sides, Edges]:
         """(spans that are read, which sides are the image's, what to cut off) of the window of a block."""
-        tile = [cuts[i] for cuts, i in zip(self.cuts, place[-2:], strict=True)]
+        tile = [cuts[i] for cuts, i in zip(self.cuts, place[-len(self.cuts) :], strict=True)]
         space = [cuts[-1][1] for cuts in self.cuts]
         return surroundings(tile, self.overlap, space, self.recipe.boundary.wraps)
 
@@ -132,10 +135,11 @@ class BlockMap:
         frame = 0
         if len(self.recipe.psfs) > 1:  # then each block is one frame
             frame = int(np.ravel_multi_index(place[: len(self.stack)], self.stack))
-        form = (-1, self.colours, *window.shape[-2:])
+        front, space = window.shape[: -len(self.cuts)], window.shape[-len(self.cuts) :]
+        form = (-1, self.colours, *space)
         known = None if y is None else y.reshape(form)
         f, change = corrected(self.recipe, window.reshape(form), known, frame, sides, trim, self.last)
-        return f.reshape(*window.shape[:-2], *f.shape[-2:]), change
+        return f.reshape(*front, *f.shape[2:]), change
 
     def task(self, place: Place, *windows: Array) -> Any:
         """The tile at a place, or ValueError that names it."""
@@ -153,12 +157,31 @@ def together(tiling: Tiling) -> int:
     return max(1, tiling.plan.memory // (tiling.plan.bytes * tiling.layout.colours))
 
 
+def fit_together(tiling: Tiling) -> bool:
+    """Whether a process has room for the tiles that wait until their neighbours are read: up to two rows of them.
+
+    Where it has, each stored chunk is read once; else each tile reads its window for itself.
+    """
+    plan = tiling.plan
+    held = 2 * plan.tile[0] * math.prod(plan.shape[1:]) * tiling.dtype.itemsize * tiling.layout.colours
+    held *= (2 if plan.passes > 1 else 1) if any(plan.overlap) else 0
+    return held <= tiling.workers * (plan.memory - plan.bytes)
+
+
+def blocks_of(tiling: Tiling, frames: Sequence[int]) -> Blocks:
+    """The lengths of the blocks along each axis of `Layout.order`: tiles, and as many frames in each as fit.
+
+    `frames` are parts of the last axis of the stack, which are kept apart.
+    """
+    most, layout = together(tiling), tiling.layout
+    front = [(1,) * layout.shape[axis] for axis in layout.stack[:-1]]
+    if layout.stack:
+        front.append(tuple(min(most, n - i) for n in frames for i in range(0, n, most)))
+    if layout.channel is not None:
+        front.append((layout.colours,))  # colours stay together
+    return (*front, *(tuple(b - a for a, b in cuts) for cuts in tiling.cuts))
+
+
 def in_tiles(tiling: Tiling, x: Any) -> Any:
-    """A Dask array in `Layout.order` with the plan's tiles as its chunks, and as many frames in each as fit."""
-    most, stack = together(tiling), len(tiling.layout.stack)
-    front: list[Any] = [1] * (stack - 1)
-    if stack:  # the last axis of the stack keeps its chunks
-        front.append(tuple(min(most, n - i) for n in x.chunks[stack - 1] for i in range(0, n, most)))
-    if x.ndim > stack + 2:
-        front.append(-1)  # colours stay together
-    return x.rechunk((*front, *(tuple(b - a for a, b in cuts) for cuts in tiling.cuts)))
+    """A Dask array in `Layout.order` with these blocks as its chunks."""
+    return x.rechunk(blocks_of(tiling, x.chunks[max(0, len(tiling.layout.stack) - 1)]))

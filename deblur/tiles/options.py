@@ -20,12 +20,12 @@ class PlanOptions(Options, total=False):
         1.2 to 2 times the overlap.
     memory : int, optional
         Bytes that the arrays of one worker may take; by default half of what is free, for all workers together.
-    tile, overlap : int or (int, int), optional
-        Instead of the planned ones; the prediction is then made for them.
+    tile, overlap : int or tuple of int, optional
+        Instead of the planned ones, one number or one for each axis; the prediction is then made for them.
     passes : int, optional
         Solve tiles of this overlap so often: more than once is "refine".
-    chunk : int or (int, int), optional
-        Tiles are multiples of this, such as the chunks of a store.
+    chunk : int or tuple of int, optional
+        Tiles are multiples of this, such as the chunks of a store, if such tiles fit.
     device : str, int or Device
         Where windows are solved: "cpu" (default), "gpu" or a GPU's number. CuPy arrays are solved where they are."""
 

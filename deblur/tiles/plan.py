@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,9 @@ from ..terms import FORMULA
 from .options import PlanOptions, parted, takes
 from .problem import working_bytes
 from .reach import REFINED, SHARP, Reach, margin, reach, strip, worthwhile
+from .windows import lengths, pads
+
+Size = tuple[int, ...]  # along each axis of space
 
 #: Numbers for each pixel that a window takes at least which is solved as an image: measured, as no method counts the
 #: arrays of its prior.
@@ -40,7 +44,7 @@ class TilePlan:
         with tiles of twice as much on parts of the image. "none": nothing that fits reaches the tolerance.
     reason : str
         One sentence.
-    shape, tile, overlap : (int, int)
+    shape, tile, overlap : tuple of int
         Pixels of the image, of a tile, and of the surroundings that it sees on each side. An axis that one tile
         covers has no overlap.
     tolerance : float
@@ -64,9 +68,9 @@ class TilePlan:
 
     answer: str
     reason: str
-    shape: tuple[int, int]
-    tile: tuple[int, int]
-    overlap: tuple[int, int]
+    shape: Size
+    tile: Size
+    overlap: Size
     tolerance: float
     seam: float
     bound: float
@@ -86,7 +90,7 @@ class TilePlan:
         return math.prod(_up(n, t) for n, t in zip(self.shape, self.tile, strict=True))
 
     @property
-    def window(self) -> tuple[int, int]:
+    def window(self) -> Size:
         """The largest array that is solved at once: a tile with its overlap, no larger than the image."""
         return _window(self.shape, self.tile, self.overlap)
 
@@ -111,31 +115,34 @@ class TilePlan:
 
 
 class _Task:
-    """The checked arguments of `plan_tiles`: what a plan is made for. Pixels as (rows, columns).
+    """The checked arguments of `plan_tiles`: what a plan is made for.
 
     Attributes
     ----------
     problem : Problem
         Its operator is the blur of the whole image.
     method, prior : str
-    size, units : (int, int)
-        Of the image; multiples of which tiles are.
-    tile, overlap : (int, int) or None
+    size : tuple of int
+        Of the image.
+    units : list of tuple of int
+        Multiples of which tiles are: the first of those with which one fits.
+    tile, overlap : tuple of int or None
         As requested.
     passes, memory : int
     tolerance : float
     safe : bool
-    psf : (int, int)
+    psf : tuple of int
         The shape of the PSF.
     asymmetric : bool
         Whether the PSF meets its mirror image at the border, which is another PSF.
-    weight : float
-        Largest error at the border over that inside.
+    weight, sharp : float
+        Largest error at the border over that inside; and over the predicted deviation.
     """
 
     def __init__(self, psf: Any, lam: float, shape: Sequence[int], options: PlanOptions) -> None:
         given, rest = parted(options, PlanOptions)
-        self.size = _pair(shape, "shape")
+        self.size = _sides(shape, "shape", np.size(shape))
+        axes = len(self.size)
         if isinstance(check_lam(lam), str):
             raise TypeError(
                 f"plan_tiles needs λ as a number, not the rule {lam!r}, which needs the image: choose it once on a "
@@ -151,14 +158,16 @@ class _Task:
         request = check_request(psf, self.size, float(lam), rest, CPU, reuse=True)
         self.problem = replace(request.problem, device=device)
         self.method, self.prior = request.method, request.prior
-        self.units = _pair(64 if given["chunk"] is None else given["chunk"], "chunk")
-        self.tile = None if given["tile"] is None else _pair(given["tile"], "tile")
-        self.overlap = None if given["overlap"] is None else _pair(given["overlap"], "overlap", least=0)
+        self.units = [] if given["chunk"] is None else [_sides(given["chunk"], "chunk", axes)]
+        self.units.append((round(64 ** (2 / axes)),) * axes)  # about as many pixels whatever the axes
+        self.tile = None if given["tile"] is None else _sides(given["tile"], "tile", axes)
+        self.overlap = None if given["overlap"] is None else _sides(given["overlap"], "overlap", axes, least=0)
         self.passes, self.safe = int(given["passes"] or 1), bool(given["safe"])
         blur = self.problem.blur
         self.psf, edge = blur.psf.shape, blur.boundary
         self.asymmetric = not (blur.point_symmetric or edge.wraps or edge.open)
         self.weight = _ASYMMETRIC if self.asymmetric else 1.0
+        self.sharp = SHARP * math.sqrt(axes / 2)  # measured for two axes; a pixel in a corner sees the seams of all
         if edge.weight != 1:  # a border that is continued by weights is reached along both sides of a corner
             self.weight = (edge.weight * self.weight) ** 2
 
@@ -169,7 +178,7 @@ def plan_tiles(psf: Any, lam: float, shape: Sequence[int], **options: Unpack[Pla
 
     A restored pixel depends on the image as far away as the kernel F⁻¹[conj(ĥ)/(|ĥ|² + λ)] reaches, which is not the
     PSF's size: the closer the PSF's spectrum comes to zero and the smaller λ is, the farther. The kernel's tail is
-    computed (one FFT an axis), and the overlap is where it falls below the tolerance. The image is not read.
+    computed (one FFT for each axis), and the overlap is where it falls below the tolerance. The image is not read.
 
     Parameters
     ----------
@@ -177,8 +186,8 @@ def plan_tiles(psf: Any, lam: float, shape: Sequence[int], **options: Unpack[Pla
         Point spread function; used as it is.
     lam : float
         λ of the linear formula (or of ``method="gradient"`` or ``"laplacian"``). A number: a rule needs the image.
-    shape : (int, int)
-        Rows and columns of the image in pixels.
+    shape : tuple of int
+        Pixels of the image along each of its axes of space: one, two or three, as many as the PSF has.
     {tile options}
     {options}
 
@@ -220,11 +229,13 @@ def plan_tiles(psf: Any, lam: float, shape: Sequence[int], **options: Unpack[Pla
 
 def _measured(task: _Task) -> TilePlan:
     """The plan of a method whose seam cannot be predicted."""
-    overlap = task.overlap or (4 * task.psf[0], 4 * task.psf[1])
-    tile = _tile(task, overlap) or task.size
+    overlaps = [task.overlap] if task.overlap else [tuple(k * m for m in task.psf) for k in (4, 2, 1)]
+    tile, overlap = next(((t, d) for d in overlaps if (t := _tile(task, d))), (None, overlaps[-1]))
+    if tile is None:
+        why = f"no tile with an overlap of {_by(overlap)} pixels fits {format_bytes(task.memory)}"
+        return _whole_or_none(task, why)
     if tile == task.size:
-        fits = _need(task, task.size) <= task.memory
-        return _plan(task, "whole", "the image is one tile" if fits else "no tile fits the memory")
+        return _plan(task, "whole", "the image is one tile")
     why = f"no formula predicts the seam of method {task.method!r}: it has to be measured on parts of the image"
     return _plan(task, "measure", f"{why}, at this overlap and at twice that", tile, overlap)
 
@@ -232,39 +243,39 @@ def _measured(task: _Task) -> TilePlan:
 def _predicted(task: _Task) -> TilePlan:
     """The plan whose seam follows from the tails of the kernel."""
     problem, size = task.problem, task.size
-    # Both axes have their seams, and a pixel in a corner sees them all.
-    least = task.tolerance / (2 if task.safe else SHARP) / task.weight
+    # All axes have their seams, and a pixel in a corner sees them all.
+    least = task.tolerance / (len(size) if task.safe else task.sharp) / task.weight
     h, origin, lam = problem.blur.psf, problem.blur.origin, problem.lam
-    rows = reach(problem, 0, least, safe=task.safe)
-    alike = h.shape == h.T.shape and np.allclose(h, h.T, rtol=1e-9) and origin[0] == origin[1]
-    cols = rows if alike else reach(problem, 1, least, safe=task.safe)
-    tails = (rows, cols)
-    _check_rounding(task, rows.top)
-    wanted = []
+    tails = list[Reach]()
+    for axis in range(h.ndim):
+        swapped = (np.swapaxes(h, axis, other) for other in range(axis))
+        alike = (s.shape == h.shape and np.allclose(h, s, rtol=1e-9) for s in swapped)
+        same = next((t for t, o, a in zip(tails, origin, alike, strict=False) if a and o == origin[axis]), None)
+        tails.append(same or reach(problem, axis, least, safe=task.safe))
+    _check_rounding(task, tails[0].top)
+    wanted = list[int]()
     for t in tails:
         enough = np.flatnonzero((np.maximum(t.before, t.after) if task.safe else t.sharp) <= least)
-        wanted.append(max(int(enough[0]), _of_the_prior(task)) if len(enough) else None)
+        wanted += [max(int(enough[0]), _of_the_prior(task))] if len(enough) else []
 
     overlap = task.overlap
     if overlap is not None:
         why = "the overlap is the requested one"
-    elif wanted[0] is None or wanted[1] is None:
+    elif len(wanted) < len(tails):
         why = (
             f"with λ = {lam:g} and this PSF the influence of a pixel does not fall below {task.tolerance:.1e} of the "
             f"range within {max(len(t.sharp) for t in tails) - 1} pixels"
         )
     else:
-        overlap = down, right = (wanted[0], wanted[1])
-        far = f"{down}" if down == right else f"{down} (along columns) and {right} (along rows)"
+        overlap = tuple(wanted)
+        far = _by(overlap if len(set(overlap)) > 1 else overlap[:1])
         why = f"the influence of a pixel falls below {task.tolerance:.1e} of the range {far} pixels away"
-    needed = _need(task, size)
-    fits = needed <= task.memory
-    whole = f"the whole image takes {format_bytes(needed)} of {format_bytes(task.memory)}"
+    fits = _need(task, size) <= task.memory
     tile = None if overlap is None else _tile(task, overlap)
     if overlap is None or tile is None:
         if overlap is not None:
             why += f", and no tile that fits {format_bytes(task.memory)} is large enough for that"
-        return _plan(task, "whole", f"{why}, but {whole}") if fits else _refined(task, tails, why)
+        return _whole_or_none(task, why) if fits else _refined(task, tails, why)
     if tile == size:
         return _plan(task, "whole", f"{why}, and one tile is the image")
     if task.passes > 1:
@@ -273,7 +284,7 @@ def _predicted(task: _Task) -> TilePlan:
     plan = _plan(task, "tiles", why, tile, overlap)
     if task.tile is None and fits and (plan.tiles < 4 or plan.work > 2):
         gain = f"{plan.tiles} tiles of {plan.work:.2g} times the work gain little"
-        return _plan(task, "whole", f"{why}, but {gain}, and {whole}")
+        return _whole_or_none(task, f"{why}, but {gain}")
     seam, bound = _seam(task, tails, plan)
     return replace(plan, seam=seam, bound=bound)
 
@@ -283,20 +294,29 @@ def _refined(task: _Task, tails: Sequence[Reach], why: str) -> TilePlan:
     plans: list[TilePlan] = []
     able = task.problem.regularizer in FORMULA and task.overlap is None
     for seam in (0.2, 0.1, 0.05, 0.03, 0.02, 0.01) if able else ():
-        below = [np.flatnonzero(task.weight * SHARP * t.sharp <= seam) for t in tails]
+        below = [np.flatnonzero(task.weight * task.sharp * t.sharp <= seam) for t in tails]
         if not all(map(len, below)):
             continue
         # The residual that the neighbours left is known a margin beyond the window, and its tile reaches as far.
-        rows, cols = (max(int(b[0]), 2 * m) for b, m in zip(below, task.psf, strict=True))
-        beyond = [d + margin(task.psf) for d in (rows, cols)]
+        overlap = [max(int(b[0]), 2 * m) for b, m in zip(below, task.psf, strict=True)]
+        beyond = [d + m for d, m in zip(overlap, margin(task.psf), strict=True)]
         passes = max(2, math.ceil(math.log(task.tolerance / REFINED) / math.log(seam)))
         tile = _tile(task, beyond, passes)
         if tile and all(t >= min(2 * b, n) for t, b, n in zip(tile, beyond, task.size, strict=True)):
             reason = f"{why}; {passes} passes over smaller ones should reduce the error below the tolerance"
-            plan = _plan(task, "refine", reason, tile, (rows, cols), passes)
+            plan = _plan(task, "refine", reason, tile, overlap, passes)
             plans.append(_in_passes(task, tails, plan))
     if plans:
         return min(plans, key=lambda plan: plan.work)
+    return _whole_or_none(task, why)
+
+
+def _whole_or_none(task: _Task, why: str) -> TilePlan:
+    """The plan where tiles are not possible, as the words say."""
+    needed = _need(task, task.size)
+    why = f"{why}, and the whole image takes {format_bytes(needed)} of {format_bytes(task.memory)}"
+    if needed <= task.memory:
+        return _plan(task, "whole", why)
     larger = "a larger λ, a larger tolerance or more memory for a worker makes tiles possible"
     return _plan(task, "none", f"{why}; {larger}")
 
@@ -310,22 +330,21 @@ def _plan(
     task: _Task,
     answer: str,
     reason: str,
-    tile: tuple[int, int] | None = None,
-    overlap: Sequence[int] = (0, 0),
+    tile: Size | None = None,
+    overlap: Sequence[int] = (0, 0, 0),
     passes: int = 1,
 ) -> TilePlan:
     """The plan of these tiles, by default one that is the image, without a predicted seam."""
     tile, size, problem = tile or task.size, task.size, task.problem
-    rows, cols = (0 if t >= n else d for t, d, n in zip(tile, overlap, size, strict=True))
-    more = margin(task.psf) if passes > 1 else 0
-    beyond = [d + more if d else 0 for d in (rows, cols)]
+    overlap = tuple(0 if t >= n else d for t, d, n in zip(tile, overlap, size, strict=False))
+    beyond = [d + m if d and passes > 1 else d for d, m in zip(overlap, margin(task.psf), strict=True)]
     work = float(passes)
     for n, t, d in zip(size, tile, beyond, strict=True):
         ends = 0 if problem.blur.boundary.wraps else 2 * d
         work *= (n + _up(n, t) * 2 * d - ends) / n
     return TilePlan(
-        answer, reason, size, tile, (rows, cols), task.tolerance, math.nan, math.inf, work,
-        _need(task, _window(size, tile, beyond), (rows, cols), passes), _need(task, size), task.memory,
+        answer, reason, size, tile, overlap, task.tolerance, math.nan, math.inf, work,
+        _need(task, _window(size, tile, beyond), overlap, passes), _need(task, size), task.memory,
         str(problem.blur.boundary), task.method, problem.dtype.name, passes,
     )  # fmt: skip
 
@@ -336,7 +355,7 @@ def _seam(task: _Task, tails: Sequence[Reach], plan: TilePlan) -> tuple[float, f
     # A tail beyond its end was not computed, but is no higher.
     sharp = max((float(tail.sharp[min(d, len(tail.sharp) - 1)]) for tail, _, d, _ in cut), default=0.0)
     bound = sum(tail.bound(t, d) for tail, t, d, _ in cut) if task.safe else math.inf
-    return task.weight * SHARP * sharp, task.weight * bound
+    return task.weight * task.sharp * sharp, task.weight * bound
 
 
 def _check_rounding(task: _Task, top: float) -> None:
@@ -346,7 +365,7 @@ def _check_rounding(task: _Task, top: float) -> None:
     a border that is continued by weights of its own. There H may also remove frequencies that h keeps, if the PSF is
     not point-symmetric. The factors were measured by ``benchmarks/bench_tiles.py``.
     """
-    problem, blur, tile = task.problem, task.problem.blur, task.tile or (1, 1)
+    problem, blur, tile = task.problem, task.problem.blur, task.tile or (1,) * len(task.size)
     edge, gain, lam = blur.boundary, blur.norm_bound, problem.lam or math.inf
     floor = (8.0 if edge.wraps else 40.0) * top * gain
     if edge.weight > 1:
@@ -373,12 +392,13 @@ def _of_the_prior(task: _Task) -> int:
     return sum(tail > task.tolerance for tail in tails)
 
 
-def _tile(task: _Task, overlap: Sequence[int], passes: int = 1) -> tuple[int, int] | None:
+def _tile(task: _Task, overlap: Sequence[int], passes: int = 1) -> Size | None:
     """The smallest tile that does little more than the image's work, or the largest that fits.
 
-    Little more is a quarter; four times as much is no tile. Tiles below 512 pixels spend more on overheads.
+    Little more is a quarter; a window of more than twice the tile's length is no tile's. Tiles below 512 x 512 pixels
+    spend more on overheads.
     """
-    size = task.size
+    size, axes = task.size, len(task.size)
     if task.tile is not None:
         for t, d, m, n in zip(task.tile, overlap, task.psf, size, strict=True):
             if m > min(n, t + 2 * d):
@@ -387,41 +407,45 @@ def _tile(task: _Task, overlap: Sequence[int], passes: int = 1) -> tuple[int, in
                 )
             if d > t and t < n:
                 return None
-        return min(task.tile[0], size[0]), min(task.tile[1], size[1])
-    # Multiples of the chunk, no smaller than PSF and overlap.
-    rows, cols = (_up(max(m, d, 1), u) * u for m, d, u in zip(task.psf, overlap, task.units, strict=True))
-    best = None
-    while best != size:
-        tile = min(rows, size[0]), min(cols, size[1])
-        window = _window(size, tile, overlap)
-        if _need(task, window, overlap, passes) > task.memory:
-            break
-        work = math.prod(window) / math.prod(tile)
-        if work <= 4:
-            best = tile
-        if (work <= 1.25 and min(tile) >= 512) or tile == size:
-            break
-        rows, cols = 2 * rows, 2 * cols
-    if best is None:
-        return None
-    # As many tiles, but all alike: no sliver is left at the end.
-    each = zip(best, size, task.units, strict=True)
-    rows, cols = (n if t >= n else _up(_up(n, _up(n, t)), u) * u for t, n, u in each)
-    return rows, cols
+        return tuple(map(min, task.tile, size))
+    # Multiples of the chunk, no smaller than PSF and overlap; each has four times the pixels of the one before.
+    least = [max(m, d, 1) for m, d in zip(task.psf, overlap, strict=True)]
+    for units in task.units:
+        best: Size | None = None
+        for step in itertools.count():
+            grown = (_up(m, u) * 4 ** (step / axes) for m, u in zip(least, units, strict=True))
+            tile = tuple(min(math.ceil(g) * u, n) for g, u, n in zip(grown, units, size, strict=True))
+            window = _window(size, tile, overlap)
+            if _need(task, window, overlap, passes) > task.memory:
+                break
+            work = math.prod(window) / math.prod(tile)
+            if work <= 2**axes:
+                best = tile
+            if (work <= 1.25 and min(tile) ** axes >= 2**18) or tile == size:
+                break
+        if best is not None:  # as many tiles, but all alike: no sliver is left at the end
+            each = zip(best, size, units, strict=True)
+            return tuple(n if t >= n else _up(_up(n, _up(n, t)), u) * u for t, n, u in each)
+    return None
 
 
-def _need(task: _Task, part: Sequence[int], overlap: Sequence[int] = (0, 0), passes: int = 1) -> int:
+def _need(task: _Task, part: Sequence[int], overlap: Sequence[int] = (), passes: int = 1) -> int:
     """Bytes at the peak of solving an array of this size: the image, or a window with its overlap."""
     problem, edge = task.problem, task.problem.blur.boundary
-    pixels, number = math.prod(part), problem.dtype.itemsize
+    number = problem.dtype.itemsize
+    at_border = tuple((m >= n,) * 2 for m, n in zip(part, task.size, strict=True))
     # A filter is made in double precision; window, continued window, transform and output are there with it.
-    filtered, kept = (44 + 4 * number) * pixels, 4 * number * pixels
+    sides = at_border if edge.wraps else ((False, False),) * len(part)
+    pixels = math.prod(lengths(task.psf, part, sides))
+    filtered, kept = max(44, 6 * number) * pixels + 2 * number * math.prod(part), 4 * number * pixels
 
     def solved(shape: Sequence[int]) -> int:
-        """As an image: the bytes that the method counts, its input and its output, or more."""
-        rows, cols = (max(n, m) for n, m in zip(shape, task.psf, strict=True))
-        least = max(_AT_LEAST * number, 44) * rows * cols
-        return max(working_bytes(problem, (rows, cols), task.method) + 3 * rows * cols * number, least)
+        """As an image: the bytes that the method counts, its input, its output and what verifies it, or more."""
+        inner = pads(task.psf, shape, at_border, edge.wraps) if edge.wraps or edge.dark else ((0, 0),) * len(shape)
+        wide = tuple(max(n, m) + sum(p) for n, m, p in zip(shape, task.psf, inner, strict=True))
+        least = max(_AT_LEAST * number, 44) * math.prod(wide)
+        more = (3 if problem.quadratic else 10) * math.prod(wide) * number
+        return max(working_bytes(problem, wide, task.method) + more, least)
 
     if passes > 1:
         return solved(part) + 6 * pixels * number
@@ -430,20 +454,18 @@ def _need(task: _Task, part: Sequence[int], overlap: Sequence[int] = (0, 0), pas
     if edge.wraps:
         return filtered
     corner = [n - d for n, d in zip(part, overlap, strict=True)]
-    depths = [strip(m, d) + d for m, d in zip(task.psf, overlap, strict=True)]
-    strips = [(depths[0], corner[1]), (corner[0], depths[1])]
+    strips = [[*corner[:i], strip(m, d) + d, *corner[i + 1 :]] for i, (m, d) in enumerate(zip(task.psf, overlap))]
     if not (all(overlap) and worthwhile(strips, corner)):
         return max(filtered, solved(part))
     return max(filtered, kept + max(map(solved, strips)))
 
 
-def _window(size: Sequence[int], tile: Sequence[int], beyond: Sequence[int]) -> tuple[int, int]:
-    rows, cols = (min(n, t + 2 * d) for n, t, d in zip(size, tile, beyond, strict=True))
-    return rows, cols
+def _window(size: Sequence[int], tile: Sequence[int], beyond: Sequence[int]) -> Size:
+    return tuple(min(n, t + 2 * d) for n, t, d in zip(size, tile, beyond, strict=True))
 
 
-def _by(pair: Sequence[int]) -> str:
-    return " x ".join(map(str, pair))
+def _by(sides: Sequence[int]) -> str:
+    return " x ".join(map(str, sides))
 
 
 def _up(a: int, b: int) -> int:
@@ -451,10 +473,10 @@ def _up(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _pair(value: Any, name: str, least: int = 1) -> tuple[int, int]:
-    pair = tuple(value) if isinstance(value, Sequence | np.ndarray) else (value, value)
-    if len(pair) != 2 or any(isinstance(n, bool) or int(n) != n or n < least for n in pair):
+def _sides(value: Any, name: str, axes: int, least: int = 1) -> Size:
+    sides = tuple(value) if isinstance(value, Sequence | np.ndarray) else (value,) * axes
+    if len(sides) != axes or any(isinstance(n, bool) or int(n) != n or n < least for n in sides):
         raise ValueError(
-            f"{name} must be a whole number of pixels >= {least}, or one for rows and one for columns, not {value!r}"
+            f"{name} must be a whole number of pixels >= {least}, or one for each of the {axes} axes, not {value!r}"
         )
-    return int(pair[0]), int(pair[1])
+    return tuple(map(int, sides))

@@ -46,8 +46,8 @@ class Recipe:
 
     Attributes
     ----------
-    psfs : (p, m, n) ndarray
-        One PSF, or one for each frame.
+    psfs : (k, m, n) ndarray
+        One PSF, or one for each frame; with as many axes of space as the image has.
     lam : float
     dtype : str
     options : dict
@@ -60,7 +60,7 @@ class Recipe:
         Where windows are solved, by name: each process looks for its own.
     threads : int or None
         Of the transforms of one window; None is as many as there are.
-    window : (int, int)
+    window : tuple of int
         The size that most windows have, or nearly: those are filtered on one torus.
     token : str
         Names the recipe in the cache of a process.
@@ -75,7 +75,7 @@ class Recipe:
     linear: bool = True
     device: str | int = "cpu"
     threads: int | None = 1
-    window: tuple[int, int] = (0, 0)
+    window: tuple[int, ...] = ()
     token: str = field(default_factory=lambda: uuid4().hex)
 
     def __dask_tokenize__(self) -> str:
@@ -90,7 +90,7 @@ class Recipe:
         """The number of the PSF of that frame."""
         return frame if len(self.psfs) > 1 else 0
 
-    def request(self, psf: int, shape: tuple[int, int], device: Device = CPU) -> Request:
+    def request(self, psf: int, shape: tuple[int, ...], device: Device = CPU) -> Request:
         """The checked request for windows of this shape."""
         return check_request(self.psfs[psf], shape, self.lam, self.options, device, reuse=True)
 
@@ -107,9 +107,9 @@ def decide(
 
     Parameters
     ----------
-    psfs : (p, m, n) ndarray
+    psfs : (k, m, n) ndarray
         One PSF, or one for each frame; the first one decides.
-    shape : (int, int)
+    shape : tuple of int
         Of the image.
     lam : float or str
     options : Options
@@ -142,8 +142,8 @@ def decide(
             del options["prior"]
     if request.method == "richardson-lucy" and lam == 0 and problem.stop.rtol is None:
         raise MethodError(
-            "richardson-lucy without λ stops at the iteration that pixels held out ask for, another one in each tile: "
-            "that leaves seams whatever the overlap; give λ above 0, or rtol"
+            "richardson-lucy without λ stops where its own rule says, at another iteration in each tile: that leaves "
+            "seams whatever the overlap; give λ above 0, or rtol"
         )
     if problem.asked and request.noise is None:  # methods would estimate it from each tile
         options["noise"] = float(estimate_noise(samples().astype(np.float64)))
@@ -152,14 +152,14 @@ def decide(
 
 def _read_boundary(request: Request, psf: np.ndarray, options: Options, corners: np.ndarray) -> Request:
     """The request with the boundary that is detected at the border of the image's corners."""
-    border = check_request(psf, corners.shape[-2:], 0.0, options, CPU)
+    border = check_request(psf, corners.shape[2:], 0.0, options, CPU)
     try:
-        border = detect_boundary(border, Frames(corners, channel_axis=1, stack_axis=0))
+        border = detect_boundary(border, Frames(corners, channel_axis=1, stack_axis=0, axes=psf.ndim))
     except ValueError:  # NaN at a corner
         found, why = SAFE, "the border of the image has values that are not finite"
     else:
         found, why = str(border.problem.operator.boundary), border.boundary_reason
-    return request.under(found, f"{why}, in its corners")
+    return request.under(found, f"{why}, in its corners" if psf.ndim == 2 else why)
 
 
 def _choose_lam(psf: np.ndarray, request: Request, options: Options, samples: np.ndarray) -> tuple[float, str, str]:
@@ -176,7 +176,7 @@ def _choose_lam(psf: np.ndarray, request: Request, options: Options, samples: np
     stack = samples.astype(np.float64)
 
     def chosen(rule: float | str, given: Any) -> tuple[Deblurrer, str]:
-        made = Deblurrer(psf, stack.shape[-2:], rule, **given)
+        made = Deblurrer(psf, stack.shape[2:], rule, **given)
         choice = made.tune(stack, channel_axis=1, stack_axis=0)
         return made, choice.reason if choice is not None else ""
 
@@ -191,7 +191,7 @@ def _choose_lam(psf: np.ndarray, request: Request, options: Options, samples: np
     return made.lam, f"{reason}; from {len(stack)} windows spread over the image", prior
 
 
-def working_bytes(problem: Problem, shape: tuple[int, int], method: str) -> int:
+def working_bytes(problem: Problem, shape: tuple[int, ...], method: str) -> int:
     """Bytes that a method allocates for an image of this shape under the problem's PSF and boundary."""
     blur = problem.blur
     part = replace(problem, operator=Blur(blur.psf, shape, blur.boundary, origin=blur.origin))
@@ -203,7 +203,7 @@ def working_bytes(problem: Problem, shape: tuple[int, int], method: str) -> int:
     return int(METHODS[method].memory(part))
 
 
-def window_solver(recipe: Recipe, psf: int, shape: tuple[int, int], device: Device) -> Callable[[Array], Array]:
+def window_solver(recipe: Recipe, psf: int, shape: tuple[int, ...], device: Device) -> Callable[[Array], Array]:
     """A function that restores windows (k, c, M, N) of this shape as images."""
     gpu = False if device.gpu is None else device.gpu
     deblurrer = Deblurrer(recipe.psfs[psf], shape, recipe.lam, gpu=gpu, **recipe.options)
@@ -222,14 +222,14 @@ def filtered_by(request: Request) -> bool:
     return request.method in ("auto", "fft") and not (problem.asked or problem.inverse or request.gamma)
 
 
-def diagnostics(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[slice, slice]) -> Diagnostics:
+def diagnostics(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[slice, ...]) -> Diagnostics:
     """`deblur.verify` of the linear formula over `keep` of windows (c, M, N) of a scene and its image, in float64.
 
     Only pixels farther from the window's edges than `deblur.tiles.reach.margin` are right: H and its adjoint reach as
     far.
     """
     options: Options = {**recipe.options, "dtype": "float64", "boundary": "reflect"}
-    request = check_request(recipe.psfs[psf], f.shape[-2:], recipe.lam, options, CPU)
+    request = check_request(recipe.psfs[psf], f.shape[1:], recipe.lam, options, CPU)
     f, g = f.astype(np.float64), as_float(g).astype(np.float64)
     if request.gamma:
         f, g = unbent(f), unbent(g)

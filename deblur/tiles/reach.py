@@ -42,8 +42,8 @@ SHARP = 1.5
 #: The error after k passes of `deblur.tiles.refining` is at most this times the k-th power of the seam of their
 #: overlap, where that is no more than a fifth and tiles are twice as long as their surroundings.
 REFINED = 2.0
-PRIOR_REACH = 32  # pixels: the smoothing of the prior is shorter
-#: Side of the torus on which the kernel is computed: the next is taken where one shows too little of it.
+PRIOR_REACH = 32  # pixels: the smoothing of the prior is shorter than half of it
+#: Side of the torus on which the kernel of an image is computed: the next is taken where one shows too little of it.
 _SIDES = (512, 2048, 4096, 8192)
 
 
@@ -54,21 +54,21 @@ class Reach:
     ----------
     problem : Problem
         With its PSF, λ and regularizer.
-    axis : {0, 1}
-    lengths : (int, int)
+    axis : int
+    lengths : tuple of int
         Of the torus on which the kernel is computed.
 
     Attributes
     ----------
     before, after : (n,) arrays
-        Σ|k| on either side; a bound only of a square torus.
+        Σ|k| on either side; a bound only of a torus whose sides are equal.
     sharp : (n,) array
         The root mean square of Σ k δ for a random δ, of the worse side.
     top : float
         max |k̂|, by which rounding is amplified at most.
     """
 
-    def __init__(self, problem: Problem, axis: int, lengths: tuple[int, int]) -> None:
+    def __init__(self, problem: Problem, axis: int, lengths: Sequence[int]) -> None:
         torus, psf, origin = Torus(lengths), problem.blur.psf, problem.blur.origin
         # A PSF longer than the torus wraps round it, as k itself does.
         folded = np.zeros([min(m, n) for m, n in zip(psf.shape, lengths, strict=True)])
@@ -79,7 +79,7 @@ class Reach:
         self.top = float(abs(spectrum).max())
         k = np.moveaxis(torus.synthesise(spectrum, overwrite=True), axis, 0)
         # After the middle, and before it; beyond a quarter of the side the wrapped part counts.
-        half, last, lines = lengths[axis] // 2, lengths[axis] // 4 + 1, abs(k).sum(axis=1)
+        half, last, lines = lengths[axis] // 2, lengths[axis] // 4 + 1, abs(k).reshape(len(k), -1).sum(axis=1)
         sides = (slice(1, half), slice(None, half, -1))
         self.after, self.before = (np.append(np.cumsum(lines[side][::-1])[::-1], 0.0)[:last] for side in sides)
         self.sharp = np.sqrt(np.maximum(*(_field(k[side]) for side in sides)))[:last]
@@ -91,9 +91,9 @@ class Reach:
         return float((self.before[at] + self.after[np.minimum(2 * overlap + tile - 1 - at, last)]).max())
 
 
-def margin(psf: Sequence[int]) -> int:
-    """Pixels from a window's edge within which HHᵀ and the smoothed image of the prior are not known."""
-    return 2 * max(psf) + PRIOR_REACH
+def margin(psf: Sequence[int]) -> tuple[int, ...]:
+    """Pixels from a window's edges within which HHᵀ and H of the prior's smoothed image are not known, by axis."""
+    return tuple(m + PRIOR_REACH // 2 for m in psf)
 
 
 def strip(psf: int, overlap: int) -> int:
@@ -143,16 +143,19 @@ def _field(lines: np.ndarray) -> np.ndarray:
     Across the axis the correlation is a spectrum; along it, from the farthest line to the nearest, a recursion:
     with r = ρ^|step| the sum over pairs of lines grows by |k|² + 2 Re k* Σ ρ^distance k'.
     """
-    across = lines.shape[1]
-    rho = np.exp(-1 / CORRELATION)
-    k = scipy.fft.rfft(lines[::-1], axis=1)
-    spectrum = (1 - rho**2) / (1 - 2 * rho * np.cos(2 * np.pi * scipy.fft.rfftfreq(across)) + rho**2)
-    spectrum[1 : (across + 1) // 2] *= 2  # the half that a real transform leaves out
+    rho, spectrum, across = np.exp(-1 / CORRELATION), np.ones(()), lines.shape[1:] or (1,)
+    k = scipy.fft.rfftn(lines[::-1].reshape(-1, *across), axes=range(1, 1 + len(across)))
+    for n in across:
+        lag = np.minimum(np.arange(n), n - np.arange(n))
+        spectrum = np.multiply.outer(spectrum, scipy.fft.fft(rho**lag).real)
+    spectrum = spectrum[..., : k.shape[-1]]
+    spectrum[..., 1 : (n + 1) // 2] *= 2  # the half that a real transform leaves out
     farther = np.zeros_like(k)
     for i in range(1, len(k)):
         np.add(farther[i - 1], k[i - 1], out=farther[i])
         farther[i] *= rho
-    grown = np.cumsum(((k.real**2 + k.imag**2) + 2 * (k.conj() * farther).real) @ spectrum / across)
+    pairs = (k.real**2 + k.imag**2) + 2 * (k.conj() * farther).real
+    grown = np.cumsum(pairs.reshape(len(k), -1) @ spectrum.ravel() / math.prod(across))
     return np.append(np.maximum(grown, 0)[::-1], 0.0)
 
 
@@ -165,21 +168,25 @@ def reach(problem: Problem, axis: int, least: float, *, safe: bool) -> Reach:
     ----------
     problem : Problem
         With its PSF, λ and regularizer.
-    axis : {0, 1}
+    axis : int
     least : float
         Of the sharp prediction, or of the L1 tail if `safe`.
     safe : bool
-        Take a square torus, on which the L1 tail is a bound.
+        Take a torus of equal sides, on which the L1 tail is a bound.
     """
     h, origin = problem.blur.psf, problem.blur.origin
+    sides = [n for n in (_SIDES if h.ndim < 3 else (128, 256, 512)) if not safe or n**h.ndim <= 2**24]
+    if sides[-1] < 2 * max(h.shape):
+        raise ValueError(
+            f"how far the influence of a pixel reaches is known for a PSF of {sides[-1] // 2} pixels along "
+            f"an axis at most, not {h.shape}: crop it (deblur.psf.prepare), or restore the image whole"
+        )
 
     def tails() -> Reach:
-        for along in _SIDES[:3] if safe else _SIDES:
-            if along < 2 * h.shape[axis]:
-                continue
-            # 512 pixels are enough across a long torus: frequencies there are samples of an integral.
-            across = along if safe else min(along, max(512, 2 * h.shape[1 - axis]))
-            found = Reach(problem, axis, (along, across) if axis == 0 else (across, along))
+        for along in (n for n in sides if n >= 2 * h.shape[axis]):
+            # So many pixels are enough across a long torus: frequencies there are samples of an integral.
+            wide = [min(along, 128 if h.ndim == 3 else max(512, 2 * m)) for m in h.shape]
+            found = Reach(problem, axis, [along if safe or i == axis else n for i, n in enumerate(wide)])
             if (np.maximum(found.before, found.after) if safe else found.sharp)[-1] <= least:
                 break
         return found
@@ -187,4 +194,4 @@ def reach(problem: Problem, axis: int, least: float, *, safe: bool) -> Reach:
     # A plan is made again for another tile or overlap, and for each frame.
     lam, regularizer = float(problem.lam), problem.regularizer
     key = ("reach", h.tobytes(), h.shape, *origin, lam, regularizer, axis, float(least), safe)
-    return pool(None).get(key, tails, h.nbytes + 6 * _SIDES[-1])
+    return pool(None).get(key, tails, h.nbytes + 6 * sides[-1])

@@ -1,7 +1,7 @@
 """Tiles refined in passes until they fit, where the overlap that is needed is larger than a tile can be.
 
 With A = HHᵀ + λI the scene is f = f̄ + Hᵀy, Ay = g − H f̄: y has the pixels of the image whatever the boundary, and A
-reaches no farther than two PSFs, so that the residual of y,
+reaches no farther than the PSF, so that the residual of y,
 
     r = g − λy − H (f̄ + Hᵀy) ,
 
@@ -94,10 +94,10 @@ def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | i
     """
     layout, dtype = tiling.layout, tiling.dtype
     # Twelve numbers for each pixel of the part, solved at once and tile by tile.
-    many = 3 if 12 * dtype.itemsize * 9 * math.prod(plan.tile) <= plan.memory else 2
+    many = 3 if 12 * dtype.itemsize * 3 ** len(plan.tile) * math.prod(plan.tile) <= plan.memory else 2
     where = []
-    for n, t, d, m in zip(layout.space, plan.tile, plan.overlap, psf.shape, strict=True):
-        first = cut(n, t, max(d + margin(psf.shape) if d else 0, m))[-many:][0][0]
+    for n, t, d, m, e in zip(layout.space, plan.tile, plan.overlap, psf.shape, margin(psf.shape), strict=True):
+        first = cut(n, t, max(d + e if d else 0, m))[-many:][0][0]
         where.append([slice(first // 2, first // 2 + n - first)])  # in the middle, as long as the last tiles
     part = as_float(asnumpy(layout.read(tiling.img, 0, where)))[0, 0].astype(dtype)
     part = np.where(np.isfinite(part), part, tiling.samples.mean()).astype(dtype)
@@ -184,9 +184,9 @@ class _Pass:
         self.request, self.blur = request, request.problem.blur
         self.lam = request.problem.dtype.type(request.problem.lam)
         psf, edge = self.blur.psf.shape, self.blur.boundary
-        e = margin(psf)
         # An axis that one tile of a periodic image covers is at the border, and wraps round by itself.
-        known = tuple((0 if first else e, 0 if last else e) for first, last in at_border)
+        each = zip(margin(psf), at_border, strict=True)
+        known = tuple((0 if first else e, 0 if last else e) for e, (first, last) in each)
         self.window = within(self.blur.image_shape, known)
         inner: Any = [n - sum(cut) for n, cut in zip(self.blur.image_shape, known, strict=True)]
         self.inner = Blur(self.blur.psf, inner, edge, origin=self.blur.origin)
@@ -215,7 +215,7 @@ class _Pass:
     def _scene(self, blur: Blur, y: Array) -> Array:
         """Hᵀy, or BBᵀHᵀy of the prior "natural"."""
         f = blur.adjoint(y)
-        return covariance(f, blur.boundary) if self.request.prior == "natural" else f
+        return covariance(f, blur.boundary, blur.psf.ndim) if self.request.prior == "natural" else f
 
 
 def _inverse(request: Request, blur: Blur, at_border: Sides) -> Callable[[Array, bool], Array]:

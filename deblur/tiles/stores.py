@@ -38,6 +38,8 @@ class Source:
     source : path or array
     channel_axis, stack_axis, dtype
         As for `deblur.tiled`; a file that names its axes needs neither of the first two.
+    psf_axes : int
+        How many axes the PSF has: with three, Z is an axis of space.
     choose : callable, optional
         Names and selects axes of a file; see `deblur.image.axes.chosen`.
 
@@ -50,6 +52,7 @@ class Source:
         `stored`, as floats, and only as much as is wanted.
     chunks : tuple of int or None
         As stored.
+    layout : Layout
     group : zarr.Group or None
         The OME-Zarr group that it is the largest level of.
     metadata : Metadata
@@ -63,6 +66,7 @@ class Source:
         stack_axis: Any = None,
         dtype: Any = None,
         choose: Callable[[Metadata], tuple[Metadata, tuple[slice, ...]]] | None = None,
+        psf_axes: int = 2,
     ) -> None:
         self.group: Any = None
         self.metadata, self.name = Metadata(), _path_of(source)
@@ -81,19 +85,24 @@ class Source:
             pages, known = len(self.metadata.sizes), set(self.metadata.axes) <= set("TCZ")
             if self.group or (self.metadata.axes and known and stack_axis is None):
                 channel_axis = pages + 2 if source.ndim > pages + 2 else None
-                stack_axis = tuple(range(pages)) or None
+                letters = self.metadata.axes.ljust(pages)
+                stack_axis = tuple(i for i, a in enumerate(letters) if a != "Z" or psf_axes < 3) or None
         self.channel_axis, self.stack_axis = channel_axis, stack_axis
         self.stored, self.chunks = source, getattr(source, "chunks", None)
         self.array = Reader(source, self.name, dtype, where)
+        self.layout = Layout(self.array.shape, psf_axes, channel_axis, stack_axis)
 
     @property
-    def chunk(self) -> tuple[int, int] | None:
-        """Rows and columns of a stored chunk, of which tiles are multiples."""
-        if self.chunks is None:
-            return None
-        shape = self.array.shape
-        axes = Layout(shape, self.channel_axis, self.stack_axis).order[-2:]
-        return min(self.chunks[axes[0]], shape[axes[0]]), min(self.chunks[axes[1]], shape[axes[1]])
+    def chunk(self) -> tuple[int, ...] | None:
+        """The sides of a stored chunk along the axes of space, of which tiles are multiples."""
+        axes = self.layout.order[-self.layout.space_axes :]
+        return self.chunks and tuple(min(self.chunks[axis], self.array.shape[axis]) for axis in axes)
+
+    @property
+    def unit(self) -> float:
+        """What is restored is multiplied by: a volume of integers, which are counts, keeps its unit."""
+        counts, dtype = self.layout.space_axes == 3, self.stored.dtype
+        return float(np.iinfo(dtype).max) if counts and dtype.kind in "iu" else 1.0
 
     @property
     def levels(self) -> list[str]:
@@ -136,10 +145,14 @@ class Reader:
         What integers become; by default float32 where that holds them.
     where : sequence of slice
         The part of it that is read, along the first axes.
+    unit : float
+        What floats are divided by.
     """
 
-    def __init__(self, array: Any, name: str, dtype: Any = None, where: Sequence[slice] = ()) -> None:
-        self._array, self._name, self.ndim = array, name, array.ndim
+    def __init__(
+        self, array: Any, name: str, dtype: Any = None, where: Sequence[slice] = (), unit: float = 1.0
+    ) -> None:
+        self._array, self._name, self._unit, self.ndim = array, name, unit, array.ndim
         self.where = [*where, *(slice(0, n) for n in array.shape[len(where) :])]
         self.shape = tuple(s.stop - s.start for s in self.where)
         self._chunks: Any = getattr(array, "shards", None) or getattr(array, "chunks", None)
@@ -166,7 +179,7 @@ class Reader:
 
     def _read(self, at: tuple[slice, ...]) -> Any:
         try:
-            return as_float(np.asarray(self._array[at])).astype(self.dtype, copy=False)
+            return as_float(np.asarray(self._array[at])).astype(self.dtype, copy=False) / self.dtype.type(self._unit)
         except MemoryError:
             raise
         except Exception as error:  # each codec has its own
@@ -280,8 +293,9 @@ def created(target: str, picture: Source, tiling: Tiling, decided: dict[str, Any
     array, layout, shape = picture.stored, tiling.layout, picture.array.shape
     attributes = picture.attributes(target)
     chunks = [1] * array.ndim
-    for axis, c in zip(layout.order[-2:], picture.chunk or tiling.plan.tile, strict=True):
-        chunks[axis] = min(c, shape[axis])
+    stored = picture.chunk or tiling.plan.tile
+    for axis, c, t in zip(layout.order[-layout.space_axes :], stored, tiling.plan.tile, strict=True):
+        chunks[axis] = min(c if t % c == 0 or t >= shape[axis] else t, shape[axis])  # none is shared by tiles
     if layout.channel is not None:
         chunks[layout.channel] = layout.colours
     made: dict[str, Any] = {"shape": shape, "dtype": tiling.dtype, "chunks": tuple(chunks), **_WHOLE}

@@ -25,13 +25,12 @@ from ..image.stores import open_store
 from ..version import __version__
 from . import stores
 from .checks import Residual, residual
-from .clusters import queue_reads
-from .mapping import BlockMap, Place, graph, in_tiles, together
+from .mapping import BlockMap, Blocks, Place, blocks_of, fit_together, graph, in_tiles, together
 from .options import PlanOptions, TileOptions, parted, takes
 from .plan import TilePlan
 from .refining import MORE_PASSES
 from .stores import ATTRIBUTE, Reader, Source
-from .tiling import Tiling
+from .tiling import Tiling, put_together, region_in_words
 
 #: Errors of one tile, which do not end the others.
 _FAILURES = (ValueError, ArithmeticError, RuntimeError)
@@ -44,21 +43,20 @@ class Failure:
     Attributes
     ----------
     place : tuple of int
-        Of the tile, counted in tiles: frames first, then rows and columns.
-    rows, columns : (int, int)
-        First and beyond the last, in pixels.
+        Of the tile, counted in tiles: frames first, then the axes of space.
+    region : tuple of (int, int)
+        First and beyond the last along each axis of space, in pixels.
     why : str
     """
 
     place: tuple[int, ...]
-    rows: tuple[int, int]
-    columns: tuple[int, int]
+    region: tuple[tuple[int, int], ...]
     why: str
 
     def __str__(self) -> str:
-        where = f"rows {self.rows[0]} to {self.rows[1]}, columns {self.columns[0]} to {self.columns[1]}"
-        frame = f"frame {self.place[:-2]}, " if len(self.place) > 2 else ""
-        return f"tile {self.place} ({frame}{where}): {self.why}"
+        frame = self.place[: -len(self.region)]
+        where = region_in_words(self.region)
+        return f"tile {self.place} ({f'frame {frame}, ' if frame else ''}{where}): {self.why}"
 
 
 @dataclass(frozen=True)
@@ -152,9 +150,11 @@ def stream(
     ----------
     source : path or zarr.Array
         A zarr array, an OME-Zarr group (versions 0.4 and 0.5: axes, scales and channels are kept and the pyramid is
-        written anew) or an uncompressed TIFF file, which is mapped. Of OME-Zarr all axes but y and x are frames.
+        written anew) or an uncompressed TIFF file, which is mapped. Of OME-Zarr all axes
+        but those of the PSF, y and x or z, y and x, are frames.
     target : path
-        The zarr store to write: an array, or a group where `source` is OME-Zarr. Floats; NaN where a tile failed.
+        The zarr store to write: an array, or a group where `source` is OME-Zarr. Floats, for volumes of integers in
+        the unit of these; NaN where a tile failed.
     psf, lam
         As for `deblur.tiled`.
     check : bool
@@ -186,7 +186,7 @@ def stream(
         threads = max(workers.nthreads().values(), default=1)
         memory = memory and memory // threads
     axes = given["channel_axis"], given["stack_axis"]
-    image = source if isinstance(source, Source) else Source(source, *axes, rest.get("dtype"))
+    image = source if isinstance(source, Source) else Source(source, *axes, rest.get("dtype"), psf_axes=np.ndim(psf))
     check_output(path, [image.name])
     given |= {"workers": threads, "memory": memory, "chunk": image.chunk}
     given |= {"channel_axis": image.channel_axis, "stack_axis": image.stack_axis}
@@ -206,7 +206,6 @@ def stream(
             output = output if hasattr(output, "chunks") else output[image.levels[0]]
         else:
             output = stores.created(path, image, tiling, _decided(asked, tiling))
-        queue_reads(workers, tiling)
         start, left = time.perf_counter(), None
         run = _Run(image, tiling, output, workers, progress)
         for more in range(MORE_PASSES, -1, -1):
@@ -227,7 +226,8 @@ def stream(
                 _computed([level], workers)
     seconds = time.perf_counter() - start
     seams = tuple(tiling.measure()) if check else ()
-    verified = residual(tiling, image.array, output, partial(_each, workers)) if check else None
+    restored = Reader(output, path, unit=image.unit)
+    verified = residual(tiling, image.array, restored, partial(_each, workers)) if check else None
     return Report(
         path, tiling.plan, tiling.lam, tiling.lam_reason, tiling.boundary_reason, written, kept, tuple(failed),
         seams, verified, left, seconds,
@@ -291,20 +291,20 @@ class _Run:
 
     def restored(self, output: Any, y: Any, number: int) -> tuple[int, int, list[Failure], float]:
         """(tiles written, tiles that were there, those that failed, the largest change) of pass `number`."""
+        import dask
         import dask.array as da
 
         tiling, arrays = self.tiling, list[Any]()
         readers = [self.image.array] if y is None else [self.image.array, Reader(y, f"pass {number}")]
-        for reader, chunks in zip(readers, (self.image.chunks, output.chunks), strict=False):
+        blocks = blocks_of(tiling, [tiling.layout.shape[axis] for axis in tiling.layout.stack[-1:]])
+        fit = fit_together(tiling)
+        for reader, chunks in zip(readers, (self.image.chunks, output.chunks), strict=False) if fit else ():
             name = f"{'source' if not arrays else 'y'}-{tiling.recipe.token}-{number}"
             x = da.from_array(reader, chunks=self._reads(chunks), fancy=False, asarray=True, name=name)
             arrays.append(in_tiles(tiling, x.transpose(tiling.layout.order)))
-        x = arrays[0]
-        writer = _Writer(tiling, number, output, readers, x.chunks)
-        ones = tuple((1,) * n for n in x.numblocks)
-        name = f"written-{tiling.recipe.token}-{number}"
-        blocks = graph(writer, arrays, name, ones, np.empty((0,) * x.ndim, object))
-        sizes = {p: writer.frames(p) for p in np.ndindex(*x.numblocks)}
+            blocks = arrays[0].chunks
+        writer = _Writer(tiling, number, output, readers, blocks, self.image.unit)
+        sizes = {p: writer.frames(p) for p in np.ndindex(*map(len, blocks))}
         places = [p for p in sizes if stores.missing(output, writer.region(p))]
         total, now, passes = sum(sizes.values()), sum(sizes[p] for p in places), tiling.plan.passes
         finished = number * total + total - now
@@ -316,8 +316,13 @@ class _Run:
                 self.progress(finished, passes * total)
 
         one_more()
-        tasks = blocks.to_delayed(optimize_graph=True)[tuple(zip(*places, strict=True))] if places else []
-        results = [result.item() for result in _computed(list(tasks), self.workers, one_more)]
+        if fit and places:
+            ones, name = tuple((1,) * len(b) for b in blocks), f"written-{tiling.recipe.token}-{number}"
+            out = graph(writer, arrays, name, ones, np.empty((0,) * len(blocks), object))
+            tasks = list(out.to_delayed(optimize_graph=True)[tuple(zip(*places, strict=True))])
+        else:
+            tasks = [dask.delayed(writer.alone, pure=False, traverse=False)(place) for place in places]
+        results = [result.item() for result in _computed(tasks, self.workers, one_more)]
         failed = [failure for failures, _ in results for failure in failures]
         return now - len(failed), total - now, failed, max((change for _, change in results), default=0.0)
 
@@ -325,7 +330,7 @@ class _Run:
         """What is read at once: the stored chunks of a tile, and of a few frames; a chunk where tiles would cut it."""
         tiling, layout = self.tiling, self.tiling.layout
         chunks: list[Any] = list(stored or (1,) * len(layout.shape))
-        for axis, cuts in zip(layout.order[-2:], tiling.cuts, strict=True):
+        for axis, cuts in zip(layout.order[-layout.space_axes :], tiling.cuts, strict=True):
             if all(first % chunks[axis] == 0 for first, _ in cuts):
                 chunks[axis] = tuple(b - a for a, b in cuts)
         if layout.stack:
@@ -342,11 +347,12 @@ class _Writer(BlockMap):
     """Restores a block and writes it to its place; a task returns its failures and its largest change."""
 
     def __init__(
-        self, tiling: Tiling, number: int, output: Any, readers: list[Reader], chunks: Sequence[Sequence[int]]
+        self, tiling: Tiling, number: int, output: Any, readers: list[Reader], blocks: Blocks, unit: float
     ) -> None:
         super().__init__(tiling, number)
         self.output, self.readers, self.into = output, readers, np.argsort(tiling.layout.order)
-        self.ends = [np.cumsum((0, *c)) for c in chunks]  # of the blocks along each axis of `Axes.order`
+        self.unit = 1.0 if self.last is False else unit
+        self.ends = [np.cumsum((0, *c)) for c in blocks]  # of the blocks along each axis of `Axes.order`
 
     def spans(self, place: Place, frame: int | None = None) -> list[slice]:
         """The region of a block, or of one frame of its last axis of the stack, in `Axes.order`."""
@@ -364,6 +370,19 @@ class _Writer(BlockMap):
     def frames(self, place: Place) -> int:
         """How many frames a block has."""
         return math.prod(s.stop - s.start for s in self.spans(place)[: len(self.stack)])
+
+    def alone(self, place: Place) -> Any:
+        """`task` for windows that are read for this block alone."""
+        front = self.spans(place)[: -len(self.cuts)]
+
+        def window(reader: Reader) -> np.ndarray:
+            def part(where: Sequence[slice]) -> np.ndarray:
+                region: np.ndarray = reader[tuple([*front, *where][i] for i in self.into)]
+                return region.transpose(np.argsort(self.into))
+
+            return put_together(self.around(place)[0], part)
+
+        return self.task(place, *map(window, self.readers))
 
     def task(self, place: Place, *windows: Any) -> Any:
         """Write a block, unless a worker that was lost before it could report has written it."""
@@ -384,7 +403,7 @@ class _Writer(BlockMap):
     def write(self, place: Place, windows: Sequence[Any], frame: int | None = None) -> float:
         """Restore the windows of a block, or of one of its frames, and write it; the largest change."""
         f, change = self.restored(place, *windows)
-        f = f.transpose(self.into)
+        f = f.transpose(self.into) * f.dtype.type(self.unit)
         self.output[self.region(place, frame)] = f.get() if hasattr(f, "get") else f
         return change
 
@@ -399,10 +418,11 @@ class _Writer(BlockMap):
                     continue
                 except _FAILURES as own:
                     error = own
-            *front, rows, cols = self.spans(place, i)
+            spans = self.spans(place, i)
+            front, space = spans[: -len(self.cuts)], spans[-len(self.cuts) :]
             at = place if not self.stack else (*place[:axis], front[axis].start, *place[axis + 1 :])
             why = self._unreadable(place, front) or str(error) or type(error).__name__
-            found.append(Failure(at, (rows.start, rows.stop), (cols.start, cols.stop), why))
+            found.append(Failure(at, tuple((s.start, s.stop) for s in space), why))
         return found
 
     def _unreadable(self, place: Place, front: list[slice]) -> str:

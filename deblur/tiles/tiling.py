@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
@@ -16,6 +15,7 @@ from ..device import Array, Device, asnumpy, cores, float_dtype, free_memory, ge
 from ..errors import InsufficientMemoryError
 from ..frames import Axes, min_float_dtype
 from ..image import as_float
+from ..operators.matrix import SPACES
 from . import refining
 from .checks import measured, with_measured_overlap
 from .options import PlanOptions, TileOptions, parted, takes
@@ -24,46 +24,60 @@ from .problem import decide
 from .reach import margin
 from .windows import cut, surroundings
 
-_SAMPLE = 256  # least side of the windows that λ and the boundary are read from
+_SAMPLE = 256  # least side of the windows that λ and the boundary are read from, of images
 
 
 class Layout(Axes):
-    """Windows of an array that is read part by part."""
+    """Windows of an array that is read part by part; with as many axes of space as a PSF has.
 
-    def at(self, frame: int, rows: slice, cols: slice) -> tuple[slice, ...]:
+    A PSF with one axis more is one for each frame.
+    """
+
+    def __init__(self, shape: Sequence[int], psf_axes: int, channel_axis: int | None, stack_axis: Any) -> None:
+        stacked = 0 if stack_axis is None else np.size(stack_axis)
+        left = len(shape) - stacked - (channel_axis is not None)
+        super().__init__(shape, channel_axis, stack_axis, min(max(SPACES), psf_axes - (psf_axes == left + 1 > 2)))
+
+    def at(self, frame: int, where: Sequence[slice]) -> tuple[slice, ...]:
         """The index of a window of one frame."""
         at = [slice(None)] * len(self.shape)
         place = np.unravel_index(frame, tuple(self.shape[axis] for axis in self.stack))
         for axis, i in zip(self.stack, place, strict=True):
             at[axis] = slice(int(i), int(i) + 1)
-        at[self.order[-2]], at[self.order[-1]] = rows, cols
+        for axis, part in zip(self.order[-self.space_axes :], where, strict=True):
+            at[axis] = part
         return tuple(at)
 
     def read(self, img: Any, frame: int, where: Sequence[Sequence[slice]]) -> Array:
-        """A window of one frame, (1, colours, M, N), as it is stored, from spans along both axes."""
+        """A window of one frame, (1, colours, *space), as it is stored, from spans along each axis."""
 
-        def part(rows: slice, cols: slice) -> Array:
-            found = img[self.at(frame, rows, cols)]
+        def part(where: Sequence[slice]) -> Array:
+            found = img[self.at(frame, where)]
             found = found.compute() if hasattr(found, "compute") else found
             return self.split(found if is_cupy(found) else np.asarray(found))
 
-        lines = [[part(rows, cols) for cols in where[1]] for rows in where[0]]
-        xp = get_xp(lines[0][0])
-        if len(lines) == len(lines[0]) == 1:
-            return lines[0][0]
-        return xp.concatenate([xp.concatenate(line, axis=-1) for line in lines], axis=-2)
+        return put_together(where, part)
 
-    def spread(self, count: int, side: Sequence[int]) -> list[tuple[int, tuple[int, int]]]:
-        """(frame, corner) of up to `count` windows spread evenly over frames, rows and columns, none the same."""
-        across = math.isqrt(count)
-        places = [
-            sorted({round(i * (n - s)) for i in (np.arange(across) + 0.5) / across})
-            for n, s in zip(self.space, side, strict=True)
-        ]
+    def spread(self, count: int, side: Sequence[int]) -> list[tuple[int, tuple[int, ...]]]:
+        """(frame, corner) of up to `count` windows spread evenly over frames and space, none the same."""
+        places, left = list[list[int]](), count
+        for axes, n, s in zip(range(len(side), 0, -1), self.space, side, strict=True):
+            across = int(left ** (1 / axes) + 1e-9)
+            left //= across
+            places.append(sorted({round(i * (n - s)) for i in (np.arange(across) + 0.5) / across}))
         corners: list[Any] = list(itertools.product(*places))
         total = max(1, min(self.frames, count // len(corners))) * len(corners)
         step = max(1, self.frames // total)
         return list(dict.fromkeys((i * step % self.frames, corners[i % len(corners)]) for i in range(total)))
+
+
+def put_together(where: Sequence[Sequence[slice]], part: Callable[[tuple[slice, ...]], Array]) -> Array:
+    """An array from its parts, which lie in spans along each of its last axes."""
+    parts = [part(at) for at in itertools.product(*where)]
+    for axis, spans in zip(range(-1, -1 - len(where), -1), reversed(where), strict=True):
+        if (n := len(spans)) > 1:
+            parts = [get_xp(parts[0]).concatenate(parts[i : i + n], axis) for i in range(0, len(parts), n)]
+    return parts[0]
 
 
 @takes(PlanOptions, TileOptions)
@@ -92,12 +106,18 @@ class Tiling:
     def __init__(self, img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[TileOptions]) -> None:
         given, rest = parted(options, TileOptions)
         self.img, self.workers = img, given.pop("workers") or cores()
-        self.layout = layout = Layout(img.shape, given.pop("channel_axis"), given.pop("stack_axis"))
+        h = np.asarray(np.stack([*map(asnumpy, psf)]) if isinstance(psf, list) else asnumpy(psf), np.float64)
+        self.layout = layout = Layout(img.shape, h.ndim, given.pop("channel_axis"), given.pop("stack_axis"))
         dtype = rest.get("dtype")
         self.dtype = min_float_dtype(img.dtype) if dtype is None else float_dtype(np.empty(0, dtype))
         rest["dtype"] = self.dtype.name
-        psfs = _psfs(psf, layout.frames)
-        self._psf_shape = psfs.shape[1:]
+        psfs = h[None] if h.ndim == layout.space_axes else h
+        if len(psfs) not in (1, layout.frames):
+            raise ValueError(
+                f"the PSF has shape {h.shape}; it may have one axis for each of the image's, {layout.space}, or one "
+                f"more, for one for each frame ({layout.frames})"
+            )
+        self._psf_shape, self._side = psfs.shape[1:], round(_SAMPLE ** (2 / layout.space_axes))
         decided = decide(psfs, layout.space, lam, rest, self._corners, lambda: self.samples)
         self.lam = decided.lam
         self.lam_reason, self.boundary_reason = decided.lam_reason, decided.boundary_reason
@@ -131,25 +151,25 @@ class Tiling:
         self.cuts = tuple(cut(n, t, max(d, h)) for n, t, d, h in each)
 
     def _corners(self) -> np.ndarray:
-        """The corners of the first frame put together, (1, c, M, N)."""
+        """The corners of the first frame put together, (1, c, *space)."""
         where = []
         for n, m in zip(self.layout.space, self._psf_shape, strict=True):
-            side = min(n // 2, max(_SAMPLE, 4 * m))
+            side = min(n // 2, max(self._side, 4 * m))
             where.append([slice(0, side), slice(n - side, n)] if side else [slice(0, n)])
         return asnumpy(self.layout.read(self.img, 0, where))
 
     @cached_property
     def samples(self) -> np.ndarray:
-        """Windows spread over the image, (n, c, M, N), read once, without those that are not finite."""
-        layout = self.layout
-        side = [min(n, max(_SAMPLE, 8 * m)) for n, m in zip(layout.space, self._psf_shape, strict=True)]
+        """Windows spread over the image, (n, c, *space), read once, without those that are not finite."""
+        layout, sides = self.layout, round(8 ** (2 / len(self._psf_shape)))
+        side = [min(n, max(self._side, sides * m)) for n, m in zip(layout.space, self._psf_shape, strict=True)]
         windows = (
             (frame, [[slice(c, c + s)] for c, s in zip(corner, side, strict=True)])
             for frame, corner in layout.spread(9, side)
         )
         stack = np.concatenate([as_float(asnumpy(layout.read(self.img, *window))) for window in windows])
         finite = np.isfinite(stack)
-        some, whole = finite.any(axis=(1, 2, 3)), finite.all(axis=(1, 2, 3))
+        some, whole = (of(finite.reshape(len(stack), -1), axis=1) for of in (np.any, np.all))
         if not some.any():
             raise ValueError(f"the {len(stack)} windows of the sample hold only NaN or infinite values")
         if whole.any():
@@ -163,16 +183,15 @@ class Tiling:
         return float(np.ptp(self.samples))
 
     @property
-    def beyond(self) -> tuple[int, int]:
+    def beyond(self) -> tuple[int, ...]:
         """Pixels that are read beyond a tile: its overlap and, where it is refined, a margin to know its residual."""
-        more = margin(self._psf_shape) if self.plan.passes > 1 else 0
-        rows, cols = (d + more if d else 0 for d in self.plan.overlap)
-        return rows, cols
+        each, several = zip(self.plan.overlap, margin(self._psf_shape), strict=True), self.plan.passes > 1
+        return tuple(d + m if d and several else d for d, m in each)
 
     @property
-    def tiles(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """The rows and the columns of each tile, as (first, beyond the last)."""
-        return list(itertools.product(self.cuts[0], self.cuts[1]))
+    def tiles(self) -> list[tuple[tuple[int, int], ...]]:
+        """(First, beyond the last) of each tile along each axis."""
+        return list(itertools.product(*self.cuts))
 
     def measure(self) -> list[float]:
         """The seams of a few tiles spread over the image, as parts of its range: what twice the overlap changes."""
@@ -191,7 +210,7 @@ class Tiling:
     def solve(
         self, img: Any, frame: int, tile: Any, overlap: Sequence[int], y: Any = None, last: bool | None = None
     ) -> tuple[Array, float]:
-        """One tile of one frame, (1, colours, M, N), and its change; see `deblur.tiles.refining.corrected`."""
+        """One tile of one frame, (1, colours, *space), and its change; see `deblur.tiles.refining.corrected`."""
         layout = self.layout
         where, sides, trim = surroundings(tile, overlap, layout.space, self.recipe.boundary.wraps)
         known = None if y is None else layout.read(y, frame, where)
@@ -202,12 +221,12 @@ class Tiling:
         layout, out = self.layout, get_xp(img).empty(img.shape, self.dtype)
 
         def one(place: tuple[int, Any]) -> float:
-            frame, ((a, b), (c, d)) = place
+            frame, tile = place
             try:
-                f, change = self.solve(img, frame, ((a, b), (c, d)), self.beyond, y, last)
+                f, change = self.solve(img, frame, tile, self.beyond, y, last)
             except ValueError as error:
-                raise ValueError(f"the tile of rows {a} to {b} and columns {c} to {d}: {error}") from None
-            view = out[layout.at(frame, slice(a, b), slice(c, d))].transpose(layout.order)
+                raise ValueError(f"the tile of {region_in_words(tile)}: {error}") from None
+            view = out[layout.at(frame, [slice(*span) for span in tile])].transpose(layout.order)
             view[...] = f.reshape(view.shape)
             return change
 
@@ -215,9 +234,15 @@ class Tiling:
             return out, max(threads.map(one, itertools.product(range(layout.frames), self.tiles)))
 
 
+def region_in_words(region: Sequence[tuple[int, int]]) -> str:
+    """A part of space, (first, beyond the last) along each axis, with the names of the axes."""
+    names = ("planes", "rows", "columns")[-len(region) :] if len(region) > 1 else ("pixels",)
+    return ", ".join(f"{name} {a} to {b}" for name, (a, b) in zip(names, region, strict=True))
+
+
 @takes(PlanOptions, TileOptions)
 def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[TileOptions]) -> Any:
-    """Restore an image of any size tile by tile, with no seam above a tolerance.
+    """Restore an image, a volume or lines of any size tile by tile, with no seam above a tolerance.
 
     λ and the plan (`plan_tiles`) are decided once, from windows spread over the image; then every tile is solved with
     as much of the image around it as the plan says. The image's border keeps the requested boundary.
@@ -229,7 +254,8 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
         (a lazy Dask array is returned, and only the windows that λ is chosen from are computed at once), or an xarray
         DataArray of either, which keeps its coordinates.
     psf : (m, n) array, or (k, m, n)
-        Point spread function; or one for each of the k frames of a stack.
+        Point spread function, or one for each of the k frames of a stack. It has one, two or three axes of space: a PSF
+        of three is that of a volume unless `channel_axis` and `stack_axis` leave the image two.
     lam : float or str
         λ, or the rule that chooses it, from all windows together.
     {tile options}
@@ -268,27 +294,14 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
     True
     """
     if hasattr(img, "dims") and hasattr(img, "coords"):  # an xarray.DataArray
-        # Frames: all axes but y and x where there are such, else the last two.
+        # Frames: all axes but those called z, y and x where there are such, else but the last, as many as the PSF has.
         if options.get("stack_axis") is None:
-            space = {"y", "x"} if {"y", "x"} <= set(img.dims) else set(img.dims[-2:])
-            channel, frames = (
-                options.get("channel_axis"),
-                [i for i, d in enumerate(img.dims) if d not in space],
-            )
+            axes = max(1, np.ndim(psf))
+            space = set("zyx"[-axes:]) if set("zyx"[-axes:]) <= set(img.dims) else set(img.dims[-axes:])
+            channel = options.get("channel_axis")
+            frames = [i for i, d in enumerate(img.dims) if d not in space]
             options["stack_axis"] = [i for i in frames if channel not in (i, i - img.ndim)] or None
         return img.copy(data=tiled(img.data, psf, lam, **options))
     if not hasattr(img, "dask") and not is_cupy(img):
         img = np.asanyarray(img)
     return Tiling(img, psf, lam, **options)(img)
-
-
-def _psfs(psf: Any, frames: int) -> np.ndarray:
-    h = np.stack([asnumpy(p) for p in psf]) if isinstance(psf, list) else asnumpy(psf)
-    h = np.asarray(h, np.float64)
-    if h.ndim == 2:
-        return h[None]
-    if h.ndim != 3 or len(h) != frames:
-        raise ValueError(
-            f"the PSF has shape {h.shape}; one PSF is (rows, columns), one for each frame ({frames}, rows, columns)"
-        )
-    return h

@@ -173,7 +173,7 @@ def prepared(
 
 
 def _solver(
-    recipe: Recipe, psf: int, shape: tuple[int, int], at_border: Sides, device: Device
+    recipe: Recipe, psf: int, shape: tuple[int, ...], at_border: Sides, device: Device
 ) -> Callable[[Array], Array]:
     """A function that solves windows of this kind as images, cached."""
     edge = recipe.boundary
@@ -195,7 +195,7 @@ def _solver(
 
 
 def _filter(
-    recipe: Recipe, psf: int, shape: tuple[int, int], at_border: Sides, device: Device
+    recipe: Recipe, psf: int, shape: tuple[int, ...], at_border: Sides, device: Device
 ) -> Callable[[Array], Array] | None:
     """A function that filters windows of this kind, cached; None where the restoration is no filter."""
     request = prepared(recipe, device, (), (psf,), lambda: recipe.request(psf, shape, device))

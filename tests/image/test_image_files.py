@@ -201,7 +201,7 @@ def test_every_file_is_rotated_as_pillow_does(tmp_path, orientation, dtype):
         if name != "c.webp":
             lies, again = image.read_stored(tmp_path / name)
             np.testing.assert_array_equal(lies[..., 0] if lies.ndim == 3 else lies, GREY)
-            assert again == orientation
+            assert again.orientation == orientation
 
 
 def test_metadata_that_no_file_can_hold_are_named(tmp_path):

@@ -1,5 +1,6 @@
 """Tiles of NumPy, Dask and xarray arrays against the picture solved whole."""
 
+import itertools
 import pickle
 import threading
 
@@ -13,18 +14,20 @@ from deblur.errors import ConvergenceError, InsufficientMemoryError, MethodError
 from deblur.tiles import Tiling, plan_tiles, refining, windows
 from deblur.tiles import tiling as module
 from deblur.tiles.checks import residual
-from deblur.tiles.windows import cut, faded
+from deblur.tiles.windows import cut
 
 H = psf.gaussian(9, 1.5)
 LAM = 1e-2
 DISK = psf.disk(3)
 UNEVEN = np.array([[0.6, 0, 0], [0, 0, 0.4]])
+DEEP = psf.gaussian((3, 5, 5), (0.6, 1.0, 1.0))
+LINE = np.array([0.2, 0.5, 0.2, 0.1])
 
 
 def picture(h, boundary, shape, rng, noise=0.01):
     blur = deblur.Blur(h, shape, boundary)
-    rows, cols = (-(-n // 16) for n in blur.scene_shape)
-    scene = np.kron(rng.random((rows, cols)), np.ones((16, 16)))[: blur.scene_shape[0], : blur.scene_shape[1]]
+    scene = np.kron(rng.random([-(-n // 16) for n in blur.scene_shape]), np.ones((16,) * h.ndim))
+    scene = scene[tuple(map(slice, blur.scene_shape))]
     g = blur.forward(scene)
     return g + noise * rng.standard_normal(shape)
 
@@ -41,17 +44,18 @@ def apart(a, b, g):
         (psf.motion(5, 40), "unknown"),
         (psf.motion(5, 90), "unknown"),
         (UNEVEN, "reflect"),
+        (LINE, "unknown"),
+        *((DEEP, b) for b in BOUNDARIES),
     ],
 )
 def test_tiles_are_the_picture_solved_whole(h, boundary, rng):
-    g = picture(h, boundary, (200, 136), rng)
+    shape, tile = {1: ((500,), 100), 2: ((200, 136), 64), 3: ((44, 42, 40), 20)}[h.ndim]
+    g, given = picture(h, boundary, shape, rng), {"boundary": boundary, "tile": tile}
     whole = deblur.reconstruct(g, h, 0.05, boundary=boundary)
-    tiles = tiled(g, h, 0.05, boundary=boundary, tile=64, tolerance=1e-3)
-    assert apart(whole, tiles, g) < 1e-3
-    assert apart(whole, tiled(g, h, 0.05, boundary=boundary, tile=64, tolerance=1e-6), g) < 1e-6
+    assert apart(whole, tiled(g, h, 0.05, tolerance=1e-3, **given), g) < 1e-3
+    assert apart(whole, tiled(g, h, 0.05, tolerance=1e-6, **given), g) < 1e-6
     # The frame's own edges are not only near: with no overlap at all there are seams, and still no error there.
-    rough = tiled(g, h, 0.05, boundary=boundary, tile=64, overlap=0)
-    assert apart(whole, rough, g) > 0.02
+    assert apart(whole, tiled(g, h, 0.05, overlap=0, **given), g) > 0.02
 
 
 @pytest.mark.parametrize(("method", "prior"), [("auto", "smooth"), ("pcg", "zero"), ("gradient", "auto")])
@@ -121,13 +125,6 @@ def test_each_frame_may_have_its_own_psf(rng):
         tiled(g, hs[:2], LAM, stack_axis=0)
 
 
-def test_a_picture_that_fits_is_not_cut(rng):
-    g = picture(H, "reflect", (60, 80), rng)
-    tiling = Tiling(g, H, LAM, boundary="reflect")
-    assert tiling.plan.answer == "whole"
-    np.testing.assert_allclose(tiling(g), deblur.reconstruct(g, H, LAM, boundary="reflect"), atol=1e-12)
-
-
 def test_one_lam_for_the_whole_picture(rng):
     g = deblur.degrade(deblur.data.load("camera"), H, noise=0.02, seed=rng)[:400, :400]
     for options in ({}, {"boundary": "reflect"}):
@@ -148,21 +145,26 @@ def test_the_boundary_is_read_off_the_corners(boundary, rng):
     assert apart(tiling(g), deblur.reconstruct(g, h, LAM, boundary=boundary), g) < 1e-3
 
 
-def test_the_margin_of_total_variation_is_measured(rng):
-    g = picture(H, "reflect", (144, 128), rng)
-    options = {"method": "tv", "boundary": "reflect"}
-    tiling = Tiling(g, H, 5e-3, tile=72, tolerance=0.02, **options)
+@pytest.mark.parametrize(
+    ("method", "h", "shape", "tile"),
+    [("tv", H, (144, 128), 72), ("tv", DEEP, (30, 28, 12), 14), ("richardson-lucy", DEEP, (30, 28, 12), 14)],
+)
+def test_the_overlap_of_other_methods_is_measured(method, h, shape, tile, rng):
+    g = picture(h, "reflect", shape, rng)
+    options = {"method": method, "boundary": "reflect"}
+    tiling = Tiling(g, h, 5e-3, tile=tile, tolerance=0.02, **options)
     assert "was measured on" in tiling.plan.reason
     assert tiling.plan.seam <= 0.02
-    assert apart(tiling(g), deblur.reconstruct(g, H, 5e-3, **options), g) < 0.02
+    assert apart(tiling(g), deblur.reconstruct(g, h, 5e-3, **options), g) < 0.02
 
 
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_tiles_that_are_refined_are_the_picture_solved_whole(boundary, rng):
-    g = picture(DISK, boundary, (150, 130), rng)
-    whole = deblur.reconstruct(g, DISK, LAM, boundary=boundary)
+@pytest.mark.parametrize(("h", "boundary"), [*((DISK, b) for b in BOUNDARIES), (DEEP, "unknown")])
+def test_tiles_that_are_refined_are_the_picture_solved_whole(h, boundary, rng):
+    shape, tile, overlap = ((150, 130), 64, 12) if h is DISK else ((60, 18, 20), (20, 18, 20), 4)
+    g = picture(h, boundary, shape, rng)
+    whole = deblur.reconstruct(g, h, LAM, boundary=boundary)
     given = {"tolerance": 0.5, "boundary": boundary}
-    tiling = Tiling(g, DISK, LAM, tile=64, overlap=12, passes=3, **given)
+    tiling = Tiling(g, h, LAM, tile=tile, overlap=overlap, passes=3, **given)
     assert tiling.plan.answer == "refine"
     out = tiling(g)
     once, _ = tiling.mapped(g, None, last=True)
@@ -304,16 +306,6 @@ def test_one_filter_serves_all_windows_and_only_strips_along_the_border_are_solv
     assert {min(shape) for shape in solved} == {20 + room, 150 + room}
 
 
-def test_continued_windows_fade(rng):
-    x = rng.random((2, 20, 30))
-    z = faded(x, ((6, 0), (5, 8)))
-    assert z.shape == (2, 26, 43)
-    np.testing.assert_array_equal(z[:, 6:, 5:35], x)
-    np.testing.assert_allclose(z[:, 5, 5:35], x[:, 0], atol=0.05)
-    assert abs(z[:, 0]).max() < 0.05
-    assert abs(z[..., -1]).max() < 0.05
-
-
 def test_the_last_sliver_belongs_to_the_tile_before():
     assert cut(100, 30, 5) == [(0, 30), (30, 60), (60, 90), (90, 100)]
     assert cut(100, 30, 11) == [(0, 30), (30, 60), (60, 100)]
@@ -323,7 +315,7 @@ def test_the_last_sliver_belongs_to_the_tile_before():
 def test_a_tile_with_nan_is_named(rng):
     g = picture(H, "zero", (600, 600), rng)
     g[10, 590] = np.nan
-    with pytest.raises(ValueError, match=r"rows 0 to 128 and columns 512 to 600.*1 value\(s\) that are NaN"):
+    with pytest.raises(ValueError, match=r"rows 0 to 128, columns 512 to 600.*1 value\(s\) that are NaN"):
         tiled(g, H, LAM, tile=128)
 
 
@@ -332,17 +324,24 @@ def test_a_tile_with_nan_is_named(rng):
     [
         (MethodError, "mask is not served", {"mask": np.zeros((64, 64), bool)}),
         (InsufficientMemoryError, "no tile that fits 100 KiB", {"memory": 102400, "lam": 1e-4}),
+        (InsufficientMemoryError, "no tile .* fits 100 KiB.* whole image takes", {"memory": 102400, "method": "tv"}),
+        (
+            InsufficientMemoryError,
+            "whole image takes 36 MiB of 100 KiB",
+            {"memory": 102400, "shape": (64,) * 3, "psf": DEEP},
+        ),
         (ValueError, "two left, rows and columns", {"stack_axis": 0}),
+        (ValueError, "for a 3-D PSF, not 4", {"shape": (2, 9, 9, 9), "psf": DEEP}),
         (TypeError, "no option 'tol'", {"tol": 3}),
         (ValueError, "below what float32 holds", {"tolerance": 1e-8, "dtype": "float32", "tile": 32}),
         (MethodError, "boundary", {"method": "dct", "boundary": "unknown"}),
-        (MethodError, "another one in each tile", {"method": "richardson-lucy", "lam": "auto"}),
+        (MethodError, "another iteration in each tile", {"method": "richardson-lucy", "lam": "auto"}),
     ],
 )
 def test_what_cannot_be_tiled_is_refused(error, match, given):
-    g = np.random.default_rng(0).random((64, 64))
+    g = np.random.default_rng(0).random(given.pop("shape", (64, 64)))
     with pytest.raises(error, match=match):
-        tiled(g, H, given.pop("lam", LAM), **given)
+        tiled(g, given.pop("psf", H), given.pop("lam", LAM), **given)
 
 
 # -- Dask and xarray ---------------------------------------------------------------------------
@@ -362,20 +361,26 @@ class Counting:
         return self.array[at]
 
 
-@pytest.mark.parametrize("boundary", ["unknown", "zero", "periodic"])
-def test_a_dask_array_is_lazy_and_each_chunk_is_read_once(boundary, rng):
+@pytest.mark.parametrize(
+    ("h", "shape", "tile", "boundary"),
+    [
+        *((H, (240, 180), 60, b) for b in ("unknown", "zero", "periodic")),
+        *((DEEP, (48, 32, 16), 16, b) for b in ("unknown", "periodic")),
+    ],
+)
+def test_a_dask_array_is_lazy_and_each_chunk_is_read_once(h, shape, tile, boundary, rng):
     da = pytest.importorskip("dask.array")
-    g = picture(H, boundary, (240, 180), rng)
-    source = Counting(g, (60, 60))
-    x = da.from_array(source, chunks=(60, 60), name="source", fancy=False)
-    options = {"boundary": boundary, "tile": 60}
-    out = tiled(x, H, LAM, **options)
+    g = picture(h, boundary, shape, rng)
+    source = Counting(g, (tile,) * h.ndim)
+    x = da.from_array(source, chunks=tile, name="source", fancy=False)
+    options = {"boundary": boundary, "tile": tile}
+    out = tiled(x, h, 0.05, **options)
     assert isinstance(out, da.Array)
-    assert out.chunks == ((60,) * 4, (60,) * 3)
+    assert out.chunks == tuple((tile,) * (n // tile) for n in shape)
     source.reads.clear()
     found = out.compute(scheduler="threads", num_workers=2)
-    np.testing.assert_array_equal(found, tiled(g, H, LAM, **options))
-    assert source.reads == {(a, b): 1 for a in range(0, 240, 60) for b in range(0, 180, 60)}
+    np.testing.assert_array_equal(found, tiled(g, h, 0.05, **options))
+    assert source.reads == dict.fromkeys(itertools.product(*(range(0, n, tile) for n in shape)), 1)
 
 
 def test_chunks_that_are_no_tiles_are_put_together(rng):
