@@ -60,6 +60,7 @@ from ..device import Array, all_cores, random_signs
 from ..normalization import Scale, shifted
 from ..norms import largest
 from ..norms import total as sum_of
+from ..operators.blur import Blur
 from ..operators.matrix import by
 from ..problem import Factor, History, Problem, Solution
 from . import admm, richardson_lucy_gpu
@@ -68,6 +69,8 @@ from .noise import NoiseModel, estimate_noise_model, noise_variance
 from .start import all_weights, filled
 from .windows import cut
 
+_SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)  # of the darkest local mean of the image, that are tried
+_COARSE = 30  # iterations at most, with each
 _WINDOW = 256  # pixels of a side, at least, of the windows that stand for a large image; a quarter for a volume
 
 
@@ -175,6 +178,9 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
     by_error, tolerance = stop.rtol is None, stop.rtol or 0.0
     count = stop.max_iterations or (300 if by_error else 1000)
     if by_error:
+        _, high = problem.bounds or (0.0, math.inf)
+        problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
+        problem = replace(problem, bounds=(_darkest(problem, g, w), high))
         count, converged, why = _least_error(problem, g, w, start, count)
     objective, changes = [], []
     run = _Run(problem, g, w)
@@ -206,7 +212,6 @@ def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limi
     """(the number of iterations after which f is expected nearest to the truth, whether it was found, words)."""
     where, psf = "", problem.operator.mean_blur.psf
     side = max(_WINDOW, 3 * max(psf.shape)) if psf.ndim < 3 else max(_WINDOW // 4, 2 * max(psf.shape))
-    problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
     windows = cut(problem, g, w, side=[side] * psf.ndim, interior=True, most=2 if psf.ndim == 3 else None)
     if windows is not None:
         problem, g, w = windows
@@ -236,6 +241,50 @@ def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limi
         return count, True, f"the error is expected to be least after {count} iterations{where}"
     words = f"the expected error{where} falls up to iteration {limit}, the last"
     return limit, False, f"{words}; use more iterations (max_iterations)"
+
+
+def _darkest(problem: Problem, g: Array, w: Array) -> float:
+    """The level below which no scene pixel is taken to lie: of some, that under which one of two images with
+    independent noise predicts the other best. Two pixels count as one along the axes on which the PSF is long."""
+    xp, blur, (low, high) = problem.xp, problem.operator.shift_invariant, problem.bounds or (0.0, math.inf)
+    if blur is None:
+        return low
+    sizes = list(zip(blur.psf.shape, blur.image_shape, strict=True))
+    halved = [i - len(sizes) for i, (m, n) in enumerate(sizes) if m >= 8 and n >= 2 * m]
+
+    def coarse(x: Array) -> Array:
+        for axis in halved:
+            rest, end = (slice(None),) * (-1 - axis), x.shape[axis] // 2 * 2
+            x = (x[(..., slice(0, end, 2), *rest)] + x[(..., slice(1, end, 2), *rest)]) / 2
+        return x
+
+    w = xp.broadcast_to(w, g.shape)
+    noise = random_signs(g.shape, g.dtype, xp) * xp.sqrt(_variance(problem, g))
+    one, other = (coarse(w * half).astype(g.dtype) for half in (g + noise, g - noise))
+    w = coarse(w)
+    one, other = (half / xp.where(w > 0, w, 1) for half in (one, other))
+    padded = np.pad(blur.psf, [(0, m % 2 * (i - len(sizes) in halved)) for i, (m, _) in enumerate(sizes)])
+    blur = Blur(coarse(padded) * 2 ** len(halved), one.shape[2:], str(blur.boundary))
+    problem = replace(problem, operator=blur, fidelity=replace(problem.fidelity, weights=w))
+    background, seen = g.dtype.type(problem.fidelity.background), blur.adjoint(w)
+    shown = seen >= 0.9 * seen.max()
+    level = xp.where(shown, blur.adjoint(w * ((one + other) / 2 - background)) / xp.where(shown, seen, 1), math.inf)
+    highest, best = min(float(level.min()) / blur.dc_gain, high), math.inf
+    found = low
+    for share in _SHARES if highest > low else ():
+        darkest = low + share * (highest - low)
+        run = _Run(replace(problem, bounds=(darkest, high)), one, w, watched=True)
+        least, count = math.inf, 0
+        for n in run.steps(None, _COARSE):
+            expected = xp.maximum(blur.forward(run.point) + background, run.floor)
+            unlikely = float(sum_of(w * (expected - other * xp.log(expected))))
+            if unlikely < least:
+                least, count = unlikely, n
+            if n >= min(_COARSE, 1.5 * count + 4):
+                break
+        if least < best:
+            best, found = least, darkest
+    return found
 
 
 def _variance(problem: Problem, g: Array) -> Array:
