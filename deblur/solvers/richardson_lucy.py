@@ -17,9 +17,12 @@ beyond the frame. Scene pixels of which next to no light is measured keep their 
 factor (k − 1)/(k + 2) needs no sums and no array but the last scene. The point never goes to zero, where a pixel would
 remain; after the objective has risen k begins anew.
 
-*Read-out noise.* Where counts fall below zero, as after an offset is taken away, all counts and the background are
-raised by the least count: as a shift by the variance of the read-out noise over the gain [7]_, that brings the variance
-nearer to the mean.
+*Read-out noise.* All counts and the background are raised by the variance of the read-out noise over the gain, if
+`noise` gives both [7]_: the variance is the gain times the mean then. Where the least count is below zero, as after an
+offset is taken away, they are raised by as much at least.
+
+*Darkness.* With nothing else known, no scene pixel is taken to be darker than a level that is found from the image: the
+light of a dark background then fits neither noise nor what enters at the border.
 
 *Stopping.* The iterations themselves regularise: early ones are smooth, late ones fit the noise.
 
@@ -165,11 +168,13 @@ class RichardsonLucy:
 
 def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solution:
     """One frame (1, c, M, N), with weights that broadcast to it."""
-    darkest = float(g.min())
-    if darkest < 0:  # of read-out noise about an offset that was taken away: both sides of the fit are raised
-        g = g - g.dtype.type(darkest)
-        background = problem.fidelity.background - darkest
-        problem = replace(problem, fidelity=replace(problem.fidelity, background=background))
+    raised = max(-float(g.min()), 0.0)
+    if problem.noise is not None and problem.noise.gain:
+        raised = max(raised, problem.noise.read**2 / problem.noise.gain)
+    if raised:
+        g = g + g.dtype.type(raised)
+        fidelity = replace(problem.fidelity, background=problem.fidelity.background + raised)
+        problem = replace(problem, fidelity=fidelity, noise=problem.noise and problem.noise._replace(read=0.0))
     if not largest(w * g):
         low, _ = problem.bounds or (0.0, 0.0)
         scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)

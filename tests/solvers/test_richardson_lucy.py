@@ -316,6 +316,19 @@ def test_counts_below_zero_are_raised_and_not_clipped(rng):
     assert error_of(blur, same.scene, truth) < error_of(blur, clipped.scene, truth)
 
 
+def test_known_read_out_noise_raises_counts_by_its_variance_over_the_gain(rng):
+    """g + σ²/gain has about the variance gain · (Hf + b + σ²/gain): the steps are those for such counts."""
+    blur, g, truth = beads(rng, (64, 64), deblur.psf.gaussian(9, 1.5), 60, read=6.0)
+    g, gain, read = 0.5 * g + 40, 0.5, 3.0
+    options = {"method": "richardson-lucy", "boundary": "unknown", "rtol": 1e-12, "max_iterations": 20, "check": False}
+    known = deblur.solve(g, blur.psf, noise=(gain, read), background=40, **options)
+    shifted = deblur.solve(g + read**2 / gain, blur.psf, background=40 + read**2 / gain, **options)
+    np.testing.assert_allclose(known.image, shifted.image, rtol=1e-9, atol=1e-9 * g.max())
+    ignored = deblur.solve(g, blur.psf, noise=gain, background=40, **options)
+    truth = gain * truth[blur.crop]
+    assert np.linalg.norm(known.image - truth) < np.linalg.norm(ignored.image - truth)
+
+
 def test_refusals():
     blur = Blur(np.ones((3, 3)), (8, 8))
     assert refuses(lucy(blur)) is None
