@@ -72,8 +72,7 @@ from .noise import NoiseModel, estimate_noise_model, noise_variance
 from .start import all_weights, filled
 from .windows import cut
 
-_SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)  # of the darkest local mean of the image, that are tried
-_COARSE = 30  # iterations at most, with each
+_COARSE = 60  # iterations, at most, by which a level of darkness is tried
 _WINDOW = 256  # pixels of a side, at least, of the windows that stand for a large image; a quarter for a volume
 
 
@@ -96,7 +95,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the final run, with which the run in windows before it does not coincide: see `deblur.problem`."""
+    """Bytes of the final run, or of the run before it that finds how many iterations: see `deblur.problem`."""
     if problem.lam > 0:
         return admm.memory(_nonnegative(problem))
     operator, more = problem.operator, problem.frames - 1
@@ -106,8 +105,15 @@ def memory(problem: Problem) -> float:
         return 16.0 * scene * problem.frames * problem.dtype.itemsize
     # On the torus: the spectrum of the PSF and one image with its transform; the rest is the point, the scene, Hᵀw,
     # the counts and their ratio.
-    torus = (4.3 if problem.device.gpu is None else 3.0) * math.prod(blur.torus().lengths)
-    return (torus + 3 * scene + 1.8 * image + more * (scene + 1.2 * image)) * problem.dtype.itemsize
+    torus = (3.2 if problem.device.gpu is None else 3.0) * math.prod(blur.torus().lengths)
+    final = torus + 3 * scene + 1.8 * image + more * (scene + 1.2 * image)
+    sides = [min(n, side) for n, side in zip(blur.image_shape, _sides(blur.psf), strict=True)]
+    windows = 1 if image < 3 * math.prod(sides) else 2 if len(sides) == 3 else 4
+    watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) if windows > 1 else scene
+    # Two halves of each window, and what they were after earlier iterations.
+    found = 2 * windows * (6.7 * watched + 6 * math.prod(sides)) + problem.frames * image
+    found *= problem.stop.rtol is None
+    return max(final, found) * problem.dtype.itemsize
 
 
 def prepare(problem: Problem) -> Factor:
@@ -130,12 +136,13 @@ class RichardsonLucy:
         self.problem = problem
         self.w = all_weights(problem)
         if problem.fidelity.weights is None:  # no array of ones
-            self.w = problem.xp.broadcast_to(self.w[(slice(1),) * self.w.ndim], self.w.shape)
+            self.w = problem.xp.broadcast_to(self.w[(slice(1),) * self.w.ndim].copy(), self.w.shape)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Restore each frame by itself, its channels together; see `deblur.problem.Factor`."""
         xp, k = self.problem.xp, len(g)
-        g = xp.where(self.w > 0, g, 0)  # hidden pixels may hold any value
+        if self.problem.fidelity.weights is not None:
+            g = xp.where(self.w > 0, g, 0)  # hidden pixels may hold any value
         scale = Scale.of_image(self.problem, g)
         problem, g = scale.near(self.problem), scale.down(g)
         shape = (*g.shape[:2], *self.problem.operator.scene_shape)
@@ -153,7 +160,7 @@ class RichardsonLucy:
         )
         slowest = max(runs, key=lambda run: (not run.converged, run.iterations))
         return Solution(
-            scene=scale.up(xp.concatenate([run.scene for run in runs])),
+            scene=scale.up(runs[0].scene if k == 1 else xp.concatenate([run.scene for run in runs])),
             iterations=max(run.iterations for run in runs),
             converged=slowest.converged,
             stopped=slowest.stopped,
@@ -216,8 +223,8 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
 def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
     """(the number of iterations after which f is expected nearest to the truth, whether it was found, words)."""
     where, psf = "", problem.operator.mean_blur.psf
-    side = max(_WINDOW, 3 * max(psf.shape)) if psf.ndim < 3 else max(_WINDOW // 4, 2 * max(psf.shape))
-    windows = cut(problem, g, w, side=[side] * psf.ndim, interior=True, most=2 if psf.ndim == 3 else None)
+    sides = _sides(psf)
+    windows = cut(problem, g, w, side=sides, interior=True, most=2 if psf.ndim == 3 else None)
     if windows is not None:
         problem, g, w = windows
         start, where = None, f" in {len(g)} windows of {by(g.shape[2:])} pixels"
@@ -227,7 +234,7 @@ def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limi
     run = _Run(problem, problem.xp.concatenate([g + noise, g - noise]), w, watched=True)
     middle = [
         slice(c.start + (n - min(n, side)) // 2, c.start + (n + min(n, side)) // 2)
-        for c, n in zip(problem.operator.crop, g.shape[2:], strict=True)
+        for c, n, side in zip(problem.operator.crop, g.shape[2:], sides, strict=True)
     ]
     kept: list[tuple[int, Array, Array, float]] = []
     found, count, due = False, 0, 1
@@ -239,6 +246,7 @@ def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limi
             kept.append((at, one, other, float(sum_of((one - other) ** 2)) / 4))
             errors = [float(sum_of((one - a) * (other - b))) + noisy for _, a, b, noisy in kept]
             count = kept[int(np.argmin(errors))][0]
+            kept = [one for one in kept if 2 * one[0] >= count]
             found = at >= 4 + 1.5 * count  # no better one is expected
         if not math.isfinite(run.objective) or found or n >= limit:
             break
@@ -248,9 +256,16 @@ def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limi
     return limit, False, f"{words}; use more iterations (max_iterations)"
 
 
+def _sides(psf: np.ndarray) -> list[int]:
+    """Of the windows from which the number of iterations is found."""
+    longest = max(psf.shape)
+    return [max(_WINDOW, 3 * longest) if psf.ndim < 3 else max(_WINDOW // 4, 2 * longest)] * psf.ndim
+
+
 def _darkest(problem: Problem, g: Array, w: Array) -> float:
-    """The level below which no scene pixel is taken to lie: of some, that under which one of two images with
-    independent noise predicts the other best. Two pixels count as one along the axes on which the PSF is long."""
+    """The level below which no scene pixel is taken to lie: of some up to the darkest local mean of the image, that
+    under which one of two images with independent noise predicts the other best. Two pixels count as one along the
+    axes on which the PSF is long."""
     xp, blur, (low, high) = problem.xp, problem.operator.shift_invariant, problem.bounds or (0.0, math.inf)
     if blur is None:
         return low
@@ -274,22 +289,27 @@ def _darkest(problem: Problem, g: Array, w: Array) -> float:
     background, seen = g.dtype.type(problem.fidelity.background), blur.adjoint(w)
     shown = seen >= 0.9 * seen.max()
     level = xp.where(shown, blur.adjoint(w * ((one + other) / 2 - background)) / xp.where(shown, seen, 1), math.inf)
-    highest, best = min(float(level.min()) / blur.dc_gain, high), math.inf
-    found = low
-    for share in _SHARES if highest > low else ():
-        darkest = low + share * (highest - low)
+    highest = min(float(level.min()) / blur.dc_gain, high)
+
+    def unlikely(darkest: float) -> float:
         run = _Run(replace(problem, bounds=(darkest, high)), one, w, watched=True)
         least, count = math.inf, 0
         for n in run.steps(None, _COARSE):
             expected = xp.maximum(blur.forward(run.point) + background, run.floor)
-            unlikely = float(sum_of(w * (expected - other * xp.log(expected))))
-            if unlikely < least:
-                least, count = unlikely, n
+            divergence = float(sum_of(w * (expected - other * xp.log(expected))))
+            if divergence < least:
+                least, count = divergence, n
             if n >= min(_COARSE, 1.5 * count + 4):
                 break
-        if least < best:
-            best, found = least, darkest
-    return found
+        return least
+
+    if not low < highest:
+        return low
+    step = (highest - low) / 5
+    scores = {darkest: unlikely(darkest) for darkest in low + step * np.arange(6)}
+    found = min(scores, key=scores.__getitem__)
+    scores |= {x: unlikely(x) for x in (found - step / 2, found + step / 2) if low < x < highest}
+    return float(min(scores, key=scores.__getitem__))
 
 
 def _variance(problem: Problem, g: Array) -> Array:
