@@ -194,13 +194,10 @@ def check_request(
         o["data"] or (row.fidelity if row else "gaussian"), float(o["background"]), o["delta"] or 0.0
     )
     noise, counts = o["noise"], fidelity.name == "poisson"
+    if isinstance(noise, tuple) and not counts:
+        raise ValueError(f"noise={noise!r} is for photon counts (data='poisson'); give one standard deviation")
     if counts and noise is not None:
         noise = NoiseModel(*noise) if isinstance(noise, tuple) else NoiseModel(float(noise), 0.0)
-    elif isinstance(noise, tuple):
-        raise ValueError(
-            f"noise={noise!r}, a gain and read-out noise, is for photon counts (data='poisson'); give one standard "
-            "deviation"
-        )
     problem = Problem(
         operator_for(SAFE if boundary == "auto" else boundary),
         0.0 if isinstance(lam, str) else lam,

@@ -72,7 +72,6 @@ from .noise import NoiseModel, estimate_noise_model, noise_variance
 from .start import all_weights, filled
 from .windows import cut
 
-_COARSE = 60  # iterations, at most, by which a level of darkness is tried
 _WINDOW = 256  # pixels of a side, at least, of the windows that stand for a large image; a quarter for a volume
 
 
@@ -278,11 +277,9 @@ def _darkest(problem: Problem, g: Array, w: Array) -> float:
             x = (x[(..., slice(0, end, 2), *rest)] + x[(..., slice(1, end, 2), *rest)]) / 2
         return x
 
-    w = xp.broadcast_to(w, g.shape)
     noise = random_signs(g.shape, g.dtype, xp) * xp.sqrt(_variance(problem, g))
-    one, other = (coarse(w * half).astype(g.dtype) for half in (g + noise, g - noise))
-    w = coarse(w)
-    one, other = (half / xp.where(w > 0, w, 1) for half in (one, other))
+    g, w = filled(g, w), coarse(xp.broadcast_to(w, g.shape))
+    one, other = (coarse(half).astype(g.dtype) for half in (g + noise, g - noise))
     padded = np.pad(blur.psf, [(0, m % 2 * (i - len(sizes) in halved)) for i, (m, _) in enumerate(sizes)])
     blur = Blur(coarse(padded) * 2 ** len(halved), one.shape[2:], str(blur.boundary))
     problem = replace(problem, operator=blur, fidelity=replace(problem.fidelity, weights=w))
@@ -291,15 +288,15 @@ def _darkest(problem: Problem, g: Array, w: Array) -> float:
     level = xp.where(shown, blur.adjoint(w * ((one + other) / 2 - background)) / xp.where(shown, seen, 1), math.inf)
     highest = min(float(level.min()) / blur.dc_gain, high)
 
-    def unlikely(darkest: float) -> float:
+    def unlikely(darkest: float, most: int = 60) -> float:
         run = _Run(replace(problem, bounds=(darkest, high)), one, w, watched=True)
         least, count = math.inf, 0
-        for n in run.steps(None, _COARSE):
+        for n in run.steps(None, most):
             expected = xp.maximum(blur.forward(run.point) + background, run.floor)
             divergence = float(sum_of(w * (expected - other * xp.log(expected))))
             if divergence < least:
                 least, count = divergence, n
-            if n >= min(_COARSE, 1.5 * count + 4):
+            if n >= min(most, 1.5 * count + 4):
                 break
         return least
 
