@@ -290,15 +290,13 @@ def _darkest(problem: Problem, g: Array, w: Array) -> float:
 
     def unlikely(darkest: float, most: int = 60) -> float:
         run = _Run(replace(problem, bounds=(darkest, high)), one, w, watched=True)
-        least, count = math.inf, 0
+        divergences: list[float] = []
         for n in run.steps(None, most):
             expected = xp.maximum(blur.forward(run.point) + background, run.floor)
-            divergence = float(sum_of(w * (expected - other * xp.log(expected))))
-            if divergence < least:
-                least, count = divergence, n
-            if n >= min(most, 1.5 * count + 4):
+            divergences.append(float(sum_of(w * (expected - other * xp.log(expected)))))
+            if n >= min(most, 1.5 * int(np.argmin(divergences)) + 4):
                 break
-        return least
+        return min(divergences)
 
     if not low < highest:
         return low
