@@ -52,7 +52,7 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
         "the solve failed": result.status in (Status.NOT_CONVERGED, Status.INACCURATE),
     }
     blur = operator.shift_invariant
-    wrong = displaced(blur.psf, blur.origin) if one_image and request.problem.axes == 3 and blur is not None else None
+    wrong = displaced(blur.psf, blur.origin) if request.problem.axes == 3 and blur is not None else None
     if wrong is not None:
         warn(f"this PSF is off centre: {wrong}")
         return replace(result, checks=f"the PSF is off centre: {wrong}")

@@ -189,10 +189,13 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
     by_error, tolerance = stop.rtol is None, stop.rtol or 0.0
     count = stop.max_iterations or (300 if by_error else 1000)
     if by_error:
-        _, high = problem.bounds or (0.0, math.inf)
+        low, high = problem.bounds or (0.0, math.inf)
         problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
-        problem = replace(problem, bounds=(_darkest(problem, g, w), high))
+        darkest = _darkest(problem, g, w)
+        problem = replace(problem, bounds=(darkest, high))
         count, converged, why = _least_error(problem, g, w, start, count)
+        if darkest > low:
+            why += f"; nothing is taken to be darker than {darkest * g.size / float(sum_of(g)):.0%} of the image's mean"
     objective, changes = [], []
     run = _Run(problem, g, w)
     for n in run.steps(start, count, tolerance):
