@@ -9,7 +9,7 @@ import numpy as np
 from .device import asnumpy
 from .errors import warn
 from .frames import Frames
-from .psf.checking import alarm
+from .psf.checking import alarm, displaced
 from .request import Request
 from .result import Result, Status
 from .tuning.boundary import AGAINST, TESTED, evidence
@@ -44,19 +44,24 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
     """The result, with a warning if the data contradict the PSF or, with automatic λ, the given boundary."""
     operator, fidelity = request.problem.operator, request.problem.fidelity
     unchecked = {
-        "only images of two axes are": request.problem.axes != 2,
+        "that is done for images of two axes": request.problem.axes != 2,
         "a Deblurrer restores many": not one_image,
         "it lies on a GPU": frames.device.gpu is not None,
         "pixels are hidden": request.mask is not None or request.weights is not None or frames.masked is not None,
         "its noise is not Gaussian": fidelity.name != "gaussian",
         "the solve failed": result.status in (Status.NOT_CONVERGED, Status.INACCURATE),
     }
+    blur = operator.shift_invariant
+    wrong = displaced(blur.psf, blur.origin) if request.problem.axes == 3 and blur is not None else None
+    if wrong is not None:
+        warn(f"this PSF is off centre: {wrong}")
+        return replace(result, checks=f"the PSF is off centre: {wrong}")
     why = next((words for words, applies in unchecked.items() if applies), "")
     if why:
         return replace(result, checks=f"PSF and boundary were not compared with the image: {why}")
     named = not request.detected and isinstance(request.lam, str) and operator.boundary in TESTED
-    if operator.boundary.open and operator.shift_invariant is not None:
-        wrong = alarm(_grey(frames), operator.shift_invariant.psf)
+    if operator.boundary.open and blur is not None:
+        wrong = alarm(_grey(frames), blur.psf)
         if wrong is not None:
             warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
             return replace(result, checks=f"the PSF does not fit the picture: {wrong}")

@@ -18,7 +18,6 @@ from .operators.operator import Operator
 from .options import DETECTORS
 from .problem import Problem
 from .request import Request
-from .solvers.noise import NoiseModel
 from .solvers.start import prior_scene
 from .tuning import noise_level, weighed
 from .tuning.boundary import AGAINST, SAFE, find_boundary
@@ -60,6 +59,12 @@ class NormalizedImage:
         """Normalise the frames of a request; `operator` is its normalised operator."""
         problem = replace(request.problem, dtype=frames.dtype, frames=frames.count)
         seen, mask, parts = frames.extremes, None, [ALL]
+        background, given = problem.fidelity.background, frames.given
+        if given.kind in "iu" and background > 1:
+            raise ValueError(
+                f"background={background:g} is more than any pixel of dtype {given} holds: such images are scaled to "
+                f"[0, 1], so divide it by {np.iinfo(given).max}"
+            )
         scale = Scale.of(problem, seen)
         if request.linear:  # every frame is a problem of its own
             problem = scale.near(problem, operator)
@@ -76,8 +81,6 @@ class NormalizedImage:
             scale = Scale.of(problem, seen, weight)
             problem = _with_weights(request, scale.near(problem, operator), g, scale, weights)
         noise = None if request.noise is None else shifted(float(request.noise), -scale.image)
-        if noise is not None and problem.fidelity.name == "poisson":
-            problem = replace(problem, noise=NoiseModel(noise, 0.0))
         if not request.linear and isinstance(request.lam, str):
             problem = weighed(problem, g, noise, request.psf_error)
         return cls(frames, scale, problem, noise, request.prior, mask, parts)

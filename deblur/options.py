@@ -66,10 +66,12 @@ class Options(TypedDict, total=False):
         says so), else the dtype of the image.
     origin : (int, int), optional
         Index of the PSF's centre; ``((m - 1) // 2, (n - 1) // 2)`` by default.
-    noise : float, optional
+    noise : float or (float, float), optional
         Standard deviation of the noise on the scale of the (scaled) image,
         for the rules that need it; estimated if not given. With ``lam="auto"``
-        it chooses the rule too: "upre" for the linear formula.
+        it chooses the rule too: "upre" for the linear formula. Of photon counts
+        the gain, variance over value, or (gain, standard deviation of the
+        read-out noise), as `deblur.tuning.estimate_noise_model` returns.
     psf_error : float, optional
         How wrong the PSF is, relative to its sum: the root of the sum of the squares of its error. It is read off
         the image if it is not given (`deblur.tuning.psf_error`); 0 for a PSF that is exact. What it leaves in the image
@@ -104,8 +106,10 @@ class Options(TypedDict, total=False):
         impulses without a mask (several scenes may minimise it equally well);
         Huber's mixture of the first and the third.
     background : float
-        Light on the sensor that was not blurred, on the scale of the image:
-        g = H f + background + noise.
+        Light on the sensor that was not blurred, on the scale of the (scaled)
+        image: g = H f + background + noise. Of an image of integers 0.1 is a
+        tenth of the largest integer. An offset of the camera holds no photons:
+        of photon counts, subtract it from the image instead.
     delta : float, optional
         Residual at which Huber's term turns from quadratic to linear, on the
         scale of the image; by default 1.345 standard deviations of the noise.
@@ -133,7 +137,7 @@ class Options(TypedDict, total=False):
     prior: Annotated[str, "auto"]
     dtype: Annotated[Any, None]
     origin: Annotated[tuple[int, int] | None, None]
-    noise: Annotated[float | None, None]
+    noise: Annotated[float | tuple[float, float] | None, None]
     psf_error: Annotated[float | None, None]
     rtol: Annotated[float | None, None]
     max_iterations: Annotated[int | None, None]
@@ -243,7 +247,10 @@ def check_values(o: dict[str, Any]) -> None:
         names = " or ".join(map(repr, DETECTORS))
         raise ValueError(f"mask must be {names}, or an array, True at the pixels to hide, not {o['mask']!r}")
     _check_number(o["background"], "background")
-    _check_number(o["noise"], "noise, a standard deviation,")
+    if isinstance(o["noise"], tuple) and len(o["noise"]) < 2:
+        raise ValueError(f"noise must be a number, or (gain, read-out noise), not {o['noise']!r}")
+    for part in o["noise"][:2] if isinstance(o["noise"], tuple) else [o["noise"]]:
+        _check_number(part, "noise, a standard deviation, or gain and read-out noise,")
     _check_number(o["psf_error"], "psf_error, relative to the PSF's sum,")
     if o["data"] is not None and o["data"] not in (*FIDELITIES,):
         raise ValueError(f"unknown data term {o['data']!r}; choose one of {', '.join(FIDELITIES)}")

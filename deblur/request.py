@@ -19,6 +19,7 @@ from .operators.varying import VaryingBlur
 from .options import Options, check_dtype, check_gamma, check_lam, check_values, defaults
 from .problem import FLOAT64, Denoiser, Problem, Stop, check_bounds
 from .psf import PSFMap
+from .solvers.noise import NoiseModel
 from .terms import DataFidelity
 from .tuning import check_rule
 from .tuning.boundary import CLEARLY, SAFE
@@ -189,12 +190,20 @@ def check_request(
         lam, lam_reason = row.lam, f"the default of {row.name}"
     operator_for = functools.partial(_operator, psf, o["psfs"], shape, o["origin"])
     boundary, dtype = o["boundary"], check_dtype(o["dtype"])
+    fidelity = DataFidelity(
+        o["data"] or (row.fidelity if row else "gaussian"), float(o["background"]), o["delta"] or 0.0
+    )
+    noise, counts = o["noise"], fidelity.name == "poisson"
+    if isinstance(noise, tuple) and not counts:
+        raise ValueError(f"noise={noise!r} is for photon counts (data='poisson'); give one standard deviation")
+    if counts and noise is not None:
+        noise = NoiseModel(*noise) if isinstance(noise, tuple) else NoiseModel(float(noise), 0.0)
     problem = Problem(
         operator_for(SAFE if boundary == "auto" else boundary),
         0.0 if isinstance(lam, str) else lam,
         regularizer,
         # The image fills in the rest: see `deblur.pipeline`.
-        DataFidelity(o["data"] or (row.fidelity if row else "gaussian"), float(o["background"]), o["delta"] or 0.0),
+        fidelity,
         bounds,
         denoiser,
         o["formula"],
@@ -203,6 +212,7 @@ def check_request(
         device,
         reuse=known.get("reuse", False),
         stop=Stop(o["rtol"], o["max_iterations"], o["callback"]),
+        noise=noise if counts else None,
     )
     request = Request(
         problem,
@@ -215,7 +225,7 @@ def check_request(
         reason,
         linear,
         o["prior"],
-        o["noise"],
+        noise.gain if isinstance(noise, NoiseModel) else noise,
         o["psf_error"],
         mask,
         weights,

@@ -131,6 +131,19 @@ def test_bounds_background_noise_and_delta_are_in_the_units_of_the_image(data):
         assert found.problem.fidelity.delta == shifted(reference.problem.fidelity.delta, image)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_background_of_integers_is_a_share_of_the_largest(dtype):
+    """Its unit is that of the scaled image; in the unit of the integers it is refused."""
+    top = np.iinfo(dtype).max
+    g = np.round(picture() * 0.5 * top).astype(dtype)
+    options = {"method": "richardson-lucy", "boundary": "reflect", "max_iterations": 5}
+    ints = deblur.reconstruct(g, PSF, background=top // 10 / top, **options)
+    floats = deblur.reconstruct(g / top, PSF, background=top // 10 / top, **options)
+    np.testing.assert_allclose(ints, floats, atol=1e-4)
+    with pytest.raises(ValueError, match=f"divide it by {top}"):
+        deblur.reconstruct(g, PSF, background=top // 10, **options)
+
+
 class Seen:
     """A denoiser that does nothing, and what it was given."""
 

@@ -235,8 +235,8 @@ class Blur(LinearMap):
         g : (..., M, N) array
         """
         f, device = self.checked(f, self.scene_shape, "the scene")
-        g = self.torus(device).product(self._continued(f), self.transfer(f.dtype, device))
-        return corner(g, self.image_shape)
+        torus, transfer = self.torus(device), self.transfer(f.dtype, device)
+        return torus.product(self._continued(f), transfer, shape=self.image_shape)
 
     def adjoint(self, g: Array) -> Array:
         """The exact transpose of `forward`: Hᵀ g, for one image or a stack of them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.fft
 from numpy.typing import DTypeLike
 
 from ..device import CPU, Array, Device, get_xp
@@ -28,27 +29,44 @@ class Torus:
 
     def analyse(self, x: Array, overwrite: bool = False) -> Array:
         """Half spectra of images no larger than the torus, laid into its first corner."""
-        if self.device.gpu is not None and torus_gpu.transforms(x, self.lengths):
+        if self.device.gpu is None:  # axis by axis: lines of zeros are not transformed
+            spectrum = scipy.fft.rfft(x, self.lengths[-1])
+            for axis in self._axes[-2::-1]:
+                spectrum = scipy.fft.fft(spectrum, self.lengths[axis], axis, overwrite_x=True)
+            return spectrum
+        if torus_gpu.transforms(x, self.lengths):
             return torus_gpu.analyse(x, self.lengths)
         return self.device.fft.rfftn(x, s=self.lengths, axes=self._axes, overwrite_x=overwrite)
 
-    def synthesise(self, spectrum: Array, overwrite: bool = False) -> Array:
-        """The images of half spectra, of the torus's size."""
-        if self.device.gpu is not None and torus_gpu.transforms(spectrum, self.lengths):
-            return torus_gpu.synthesise(spectrum, self.lengths, overwrite)
-        return self.device.fft.irfftn(spectrum, s=self.lengths, axes=self._axes, overwrite_x=overwrite)
+    def synthesise(self, spectrum: Array, overwrite: bool = False, shape: Sequence[int] | None = None) -> Array:
+        """The images of half spectra: the first corner of that shape, or the whole torus."""
+        shape = self.lengths if shape is None else shape
+        if self.device.gpu is None:
+            for axis in self._axes[:-1]:
+                spectrum = scipy.fft.ifft(spectrum, axis=axis, overwrite_x=overwrite)
+                spectrum = spectrum[(..., slice(shape[axis]), *(slice(None),) * (-1 - axis))]
+                overwrite = True
+            return scipy.fft.irfft(spectrum, self.lengths[-1])[..., : shape[-1]]
+        if torus_gpu.transforms(spectrum, self.lengths):
+            return corner(torus_gpu.synthesise(spectrum, self.lengths, overwrite), shape)
+        return corner(self.device.fft.irfftn(spectrum, s=self.lengths, axes=self._axes, overwrite_x=overwrite), shape)
 
-    def product(self, x: Array, by: Array, conjugate: bool = False) -> Array:
-        """F⁻¹ (by · F Rᵀ x) on the whole torus, R the restriction to `x`'s size; or with the symbol's conjugate."""
+    def product(self, x: Array, by: Array, conjugate: bool = False, shape: Sequence[int] | None = None) -> Array:
+        """F⁻¹ (by · F Rᵀ x), R the restriction to `x`'s size, or with the symbol's conjugate; the whole torus, or its
+        first corner of a shape."""
         if self.device.gpu is not None and torus_gpu.serves(x, self.lengths, by):
-            return torus_gpu.product(x, self.lengths, by, conjugate)
+            return corner(torus_gpu.product(x, self.lengths, by, conjugate), shape or self.lengths)
         spectrum = self.analyse(x)
-        spectrum *= by.conj() if conjugate else by
-        return self.synthesise(spectrum, overwrite=True)
+        if conjugate:  # in place: (s* h)* = s h*
+            self.device.xp.conjugate(spectrum, out=spectrum)
+        spectrum *= by
+        if conjugate:
+            self.device.xp.conjugate(spectrum, out=spectrum)
+        return self.synthesise(spectrum, overwrite=True, shape=shape)
 
     def filter(self, x: Array, by: Array) -> Array:
         """R F⁻¹ (by · F Rᵀ x)."""
-        return corner(self.product(x, by), x.shape[-len(self.lengths) :])
+        return self.product(x, by, shape=x.shape[-len(self.lengths) :])
 
     def spectrum(self, psf: np.ndarray, origin: Sequence[int], dtype: DTypeLike = np.float64) -> Array:
         """The PSF's half spectrum with its origin at index 0: computed in float64, given in complex `dtype`."""

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
-from .estimate import centre_of_gravity, grey, listed, middle, pixels
+from .estimate import centre, centre_of_gravity, grey, listed, middle, pixels
 from .models import unit_sum
 from .shaping import resample
 from .spectra import PictureSpectrum, compressed
@@ -179,6 +179,18 @@ def check(image: Any, psf: Any) -> PSFCheck:
     details |= {"centre": away, "axes": axes, "compressed": lossy}
     frequencies = np.stack([spectrum.y[spectrum.used], spectrum.x[spectrum.used]], axis=1)
     return PSFCheck(verdict, findings, details, h, frequencies, spectrum.power, model)
+
+
+def displaced(psf: np.ndarray, origin: tuple[int, ...]) -> str | None:
+    """A warning with advice if the PSF of a volume displaces it by more than a voxel, else None."""
+    light = np.maximum(psf, 0)
+    away = tuple(a + c - o for a, c, o in zip(centre_of_gravity(light), centre(psf.shape), origin, strict=True))
+    if max(map(abs, away)) <= 1:
+        return None
+    return (
+        f"it displaces the volume by {listed(tuple(-n for n in away), '+.1f')} {pixels(psf)}: "
+        "deblur.psf.recentre(psf) moves its centre of gravity to its centre"
+    )
 
 
 def checked_picture(image: Any) -> np.ndarray:

@@ -91,6 +91,7 @@ def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
     """Standard deviation of the noise of all frames, and the median of its colour over them."""
     if axes == 1:
         scatter = abs(np.diff(asnumpy(g).astype(np.float64), 3, axis=-1)) / math.sqrt(20)
+        scatter = scatter[scatter > 1e-12 * largest(g)]  # as of blocks: values that are all the same hold no noise
         return (1.4826 * float(np.median(scatter)) if scatter.size else 0.0), 1.0
     frames = [x for x in _noise_blocks(g, psf, _SIDES) if len(x.least)]
     if not frames:

@@ -17,9 +17,12 @@ beyond the frame. Scene pixels of which next to no light is measured keep their 
 factor (k − 1)/(k + 2) needs no sums and no array but the last scene. The point never goes to zero, where a pixel would
 remain; after the objective has risen k begins anew.
 
-*Read-out noise.* Where counts fall below zero, as after an offset is taken away, all counts and the background are
-raised by the least count: as a shift by the variance of the read-out noise over the gain [7]_, that brings the variance
-nearer to the mean.
+*Read-out noise.* All counts and the background are raised by the variance of the read-out noise over the gain, if
+`noise` gives both [7]_: the variance is the gain times the mean then. Where the least count is below zero, as after an
+offset is taken away, they are raised by as much at least.
+
+*Darkness.* With nothing else known, no scene pixel is taken to be darker than a level that is found from the image: the
+light of a dark background then fits neither noise nor what enters at the border.
 
 *Stopping.* The iterations themselves regularise: early ones are smooth, late ones fit the noise.
 
@@ -60,6 +63,7 @@ from ..device import Array, all_cores, random_signs
 from ..normalization import Scale, shifted
 from ..norms import largest
 from ..norms import total as sum_of
+from ..operators.blur import Blur
 from ..operators.matrix import by
 from ..problem import Factor, History, Problem, Solution
 from . import admm, richardson_lucy_gpu
@@ -90,7 +94,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the final run, with which the run in windows before it does not coincide: see `deblur.problem`."""
+    """Bytes of the final run, or of the run before it that finds how many iterations: see `deblur.problem`."""
     if problem.lam > 0:
         return admm.memory(_nonnegative(problem))
     operator, more = problem.operator, problem.frames - 1
@@ -100,8 +104,15 @@ def memory(problem: Problem) -> float:
         return 16.0 * scene * problem.frames * problem.dtype.itemsize
     # On the torus: the spectrum of the PSF and one image with its transform; the rest is the point, the scene, Hᵀw,
     # the counts and their ratio.
-    torus = (4.3 if problem.device.gpu is None else 3.0) * math.prod(blur.torus().lengths)
-    return (torus + 3 * scene + 1.8 * image + more * (scene + 1.2 * image)) * problem.dtype.itemsize
+    torus = (3.2 if problem.device.gpu is None else 3.0) * math.prod(blur.torus().lengths)
+    final = torus + 3 * scene + 1.8 * image + more * (scene + 1.2 * image)
+    sides = [min(n, side) for n, side in zip(blur.image_shape, _sides(blur.psf), strict=True)]
+    windows = 1 if image < 3 * math.prod(sides) else 2 if len(sides) == 3 else 4
+    watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) if windows > 1 else scene
+    # Two halves of each window, and what they were after earlier iterations.
+    found = 2 * windows * (6.7 * watched + 6 * math.prod(sides)) + problem.frames * image
+    found *= problem.stop.rtol is None
+    return max(final, found) * problem.dtype.itemsize
 
 
 def prepare(problem: Problem) -> Factor:
@@ -124,12 +135,13 @@ class RichardsonLucy:
         self.problem = problem
         self.w = all_weights(problem)
         if problem.fidelity.weights is None:  # no array of ones
-            self.w = problem.xp.broadcast_to(self.w[(slice(1),) * self.w.ndim], self.w.shape)
+            self.w = problem.xp.broadcast_to(self.w[(slice(1),) * self.w.ndim].copy(), self.w.shape)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Restore each frame by itself, its channels together; see `deblur.problem.Factor`."""
         xp, k = self.problem.xp, len(g)
-        g = xp.where(self.w > 0, g, 0)  # hidden pixels may hold any value
+        if self.problem.fidelity.weights is not None:
+            g = xp.where(self.w > 0, g, 0)  # hidden pixels may hold any value
         scale = Scale.of_image(self.problem, g)
         problem, g = scale.near(self.problem), scale.down(g)
         shape = (*g.shape[:2], *self.problem.operator.scene_shape)
@@ -147,7 +159,7 @@ class RichardsonLucy:
         )
         slowest = max(runs, key=lambda run: (not run.converged, run.iterations))
         return Solution(
-            scene=scale.up(xp.concatenate([run.scene for run in runs])),
+            scene=scale.up(runs[0].scene if k == 1 else xp.concatenate([run.scene for run in runs])),
             iterations=max(run.iterations for run in runs),
             converged=slowest.converged,
             stopped=slowest.stopped,
@@ -162,11 +174,13 @@ class RichardsonLucy:
 
 def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solution:
     """One frame (1, c, M, N), with weights that broadcast to it."""
-    darkest = float(g.min())
-    if darkest < 0:  # of read-out noise about an offset that was taken away: both sides of the fit are raised
-        g = g - g.dtype.type(darkest)
-        background = problem.fidelity.background - darkest
-        problem = replace(problem, fidelity=replace(problem.fidelity, background=background))
+    raised = max(-float(g.min()), 0.0)
+    if problem.noise is not None and problem.noise.gain:
+        raised = max(raised, problem.noise.read**2 / problem.noise.gain)
+    if raised:
+        g = g + g.dtype.type(raised)
+        fidelity = replace(problem.fidelity, background=problem.fidelity.background + raised)
+        problem = replace(problem, fidelity=fidelity, noise=problem.noise and problem.noise._replace(read=0.0))
     if not largest(w * g):
         low, _ = problem.bounds or (0.0, 0.0)
         scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
@@ -175,7 +189,13 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
     by_error, tolerance = stop.rtol is None, stop.rtol or 0.0
     count = stop.max_iterations or (300 if by_error else 1000)
     if by_error:
+        low, high = problem.bounds or (0.0, math.inf)
+        problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
+        darkest = _darkest(problem, g, w)
+        problem = replace(problem, bounds=(darkest, high))
         count, converged, why = _least_error(problem, g, w, start, count)
+        if darkest > low:
+            why += f"; nothing is taken to be darker than {darkest * g.size / float(sum_of(g)):.0%} of the image's mean"
     objective, changes = [], []
     run = _Run(problem, g, w)
     for n in run.steps(start, count, tolerance):
@@ -205,9 +225,8 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
 def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
     """(the number of iterations after which f is expected nearest to the truth, whether it was found, words)."""
     where, psf = "", problem.operator.mean_blur.psf
-    side = max(_WINDOW, 3 * max(psf.shape)) if psf.ndim < 3 else max(_WINDOW // 4, 2 * max(psf.shape))
-    problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
-    windows = cut(problem, g, w, side=[side] * psf.ndim, interior=True, most=2 if psf.ndim == 3 else None)
+    sides = _sides(psf)
+    windows = cut(problem, g, w, side=sides, interior=True, most=2 if psf.ndim == 3 else None)
     if windows is not None:
         problem, g, w = windows
         start, where = None, f" in {len(g)} windows of {by(g.shape[2:])} pixels"
@@ -217,7 +236,7 @@ def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limi
     run = _Run(problem, problem.xp.concatenate([g + noise, g - noise]), w, watched=True)
     middle = [
         slice(c.start + (n - min(n, side)) // 2, c.start + (n + min(n, side)) // 2)
-        for c, n in zip(problem.operator.crop, g.shape[2:], strict=True)
+        for c, n, side in zip(problem.operator.crop, g.shape[2:], sides, strict=True)
     ]
     kept: list[tuple[int, Array, Array, float]] = []
     found, count, due = False, 0, 1
@@ -229,6 +248,7 @@ def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limi
             kept.append((at, one, other, float(sum_of((one - other) ** 2)) / 4))
             errors = [float(sum_of((one - a) * (other - b))) + noisy for _, a, b, noisy in kept]
             count = kept[int(np.argmin(errors))][0]
+            kept = [one for one in kept if 2 * one[0] >= count]
             found = at >= 4 + 1.5 * count  # no better one is expected
         if not math.isfinite(run.objective) or found or n >= limit:
             break
@@ -236,6 +256,58 @@ def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limi
         return count, True, f"the error is expected to be least after {count} iterations{where}"
     words = f"the expected error{where} falls up to iteration {limit}, the last"
     return limit, False, f"{words}; use more iterations (max_iterations)"
+
+
+def _sides(psf: np.ndarray) -> list[int]:
+    """Of the windows from which the number of iterations is found."""
+    longest = max(psf.shape)
+    return [max(_WINDOW, 3 * longest) if psf.ndim < 3 else max(_WINDOW // 4, 2 * longest)] * psf.ndim
+
+
+def _darkest(problem: Problem, g: Array, w: Array) -> float:
+    """The level below which no scene pixel is taken to lie: of some up to the darkest local mean of the image, that
+    under which one of two images with independent noise predicts the other best. Two pixels count as one along the
+    axes on which the PSF is long."""
+    xp, blur, (low, high) = problem.xp, problem.operator.shift_invariant, problem.bounds or (0.0, math.inf)
+    if blur is None:
+        return low
+    sizes = list(zip(blur.psf.shape, blur.image_shape, strict=True))
+    halved = [i - len(sizes) for i, (m, n) in enumerate(sizes) if m >= 8 and n >= 2 * m]
+
+    def coarse(x: Array) -> Array:
+        for axis in halved:
+            rest, end = (slice(None),) * (-1 - axis), x.shape[axis] // 2 * 2
+            x = (x[(..., slice(0, end, 2), *rest)] + x[(..., slice(1, end, 2), *rest)]) / 2
+        return x
+
+    noise = random_signs(g.shape, g.dtype, xp) * xp.sqrt(_variance(problem, g))
+    g, w = filled(g, w), coarse(xp.broadcast_to(w, g.shape))
+    one, other = (coarse(half).astype(g.dtype) for half in (g + noise, g - noise))
+    padded = np.pad(blur.psf, [(0, m % 2 * (i - len(sizes) in halved)) for i, (m, _) in enumerate(sizes)])
+    blur = Blur(coarse(padded) * 2 ** len(halved), one.shape[2:], str(blur.boundary))
+    problem = replace(problem, operator=blur, fidelity=replace(problem.fidelity, weights=w))
+    background, seen = g.dtype.type(problem.fidelity.background), blur.adjoint(w)
+    shown = seen >= 0.9 * seen.max()
+    level = xp.where(shown, blur.adjoint(w * ((one + other) / 2 - background)) / xp.where(shown, seen, 1), math.inf)
+    highest = min(float(level.min()) / blur.dc_gain, high)
+
+    def unlikely(darkest: float, most: int = 60) -> float:
+        run = _Run(replace(problem, bounds=(darkest, high)), one, w, watched=True)
+        divergences: list[float] = []
+        for n in run.steps(None, most):
+            expected = xp.maximum(blur.forward(run.point) + background, run.floor)
+            divergences.append(float(sum_of(w * (expected - other * xp.log(expected)))))
+            if n >= min(most, 1.5 * int(np.argmin(divergences)) + 4):
+                break
+        return min(divergences)
+
+    if not low < highest:
+        return low
+    step = (highest - low) / 5
+    scores = {darkest: unlikely(darkest) for darkest in low + step * np.arange(6)}
+    found = min(scores, key=scores.__getitem__)
+    scores |= {x: unlikely(x) for x in (found - step / 2, found + step / 2) if low < x < highest}
+    return float(min(scores, key=scores.__getitem__))
 
 
 def _variance(problem: Problem, g: Array) -> Array:

@@ -127,3 +127,9 @@ def test_photon_noise_is_weighed_where_the_data_term_is_left_alone(rng):
     left, counts = (solve(g, kernel, method="tv", **o) for o in ({}, {"data": "poisson"}))
     assert metrics.psnr(sharp[at], left.image) >= metrics.psnr(sharp[at], counts.image) - 0.3
     assert abs(math.log(3000 * left.problem.noise.gain)) <= math.log(1.5)
+
+
+def test_dark_parts_of_a_line_do_not_hide_its_noise(rng):
+    line = np.zeros(400)
+    line[180:220] = 5 + 0.5 * rng.standard_normal(40)
+    assert 0.3 <= noise_level(line, axes=1) <= 1.2
