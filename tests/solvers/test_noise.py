@@ -106,6 +106,14 @@ def test_the_error_of_a_psf_is_read_off_a_blurred_picture(rng):
     assert abs(math.log(np.median(ratios))) <= math.log(1.8)
 
 
+@pytest.mark.parametrize("name", ["camera", "cat"])
+def test_noise_that_was_resampled_is_no_error_of_the_psf(name, rng):
+    kernel, sharp = psf.camera_shake(17, 3), data.load(name)
+    clean = degrade(sharp.mean(axis=-1) if sharp.ndim == 3 else sharp, kernel, boundary="unknown")
+    noise = gaussian_filter(rng.standard_normal(clean.shape), 0.35)
+    assert psf_error(clean + 0.005 / noise.std() * noise, kernel)[0] <= 0.01
+
+
 @pytest.mark.parametrize("g", [np.full((128, 128), 0.3), np.ones((24, 200)), np.zeros((99, 99))])
 def test_pictures_too_small_or_too_flat_show_no_error_of_a_psf(g):
     assert psf_error(g, psf.disk(9)) == (0.0, math.inf)
