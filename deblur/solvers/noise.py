@@ -372,7 +372,7 @@ def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: floa
     square, white = np.exp(wrong[-2:]).tolist()
     if error is None:
         gained = 2 * (found.fitted(means, noise, 0.0, wrong)[1] - loss) / scatter
-        # What is uncertain counts less; the noise of a measured PSF lifts |ĥ|² too, so that ε is read a tenth too small.
+        # What is uncertain counts less. Noise of a measured PSF lifts |ĥ|² too: ε is read a tenth too small.
         square *= 1.2 * max(1 - (10 / gained) ** 2, 0.0) if gained > 0 else 0.0
     power = found.scene(wrong) * found.white * found.count
     fine, epsilon = float(power @ (found.radius > 0.1) / found.count.sum()), math.sqrt(square)

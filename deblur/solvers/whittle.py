@@ -75,7 +75,7 @@ class Cells:
     def fitted(
         self, power: np.ndarray, noise: float | None, error: float | None, start: np.ndarray | None = None
     ) -> tuple[np.ndarray, float, float, float]:
-        """The most likely log S, colour of the noise, log ε² and log σ², by Fisher's scoring with Levenberg's damping."""
+        """The likeliest log S, colour of the noise, log ε² and log σ², by Fisher's scoring with Levenberg's damping."""
         n, count, top = self.basis.shape[1] + 1, self.count, float(power.max())
         # S is near that of pictures, as strongly as twenty powers would say it; noise that was resampled or stored as
         # JPEG is not quite white.
