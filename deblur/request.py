@@ -98,6 +98,13 @@ class Request:
         return open_choice and refuses_natural(self.problem) is None
 
     @property
+    def may_be_clipped(self) -> bool:
+        """Whether pixels that the sensor clipped are looked for, to be hidden; the linear formula alone cannot."""
+        free = self.method == self.lam == self.asked_prior == "auto" and self.problem.formula == "tikhonov"
+        fixed = self.weights is not None or self.mask is not None or self.problem.fidelity.name != "gaussian"
+        return not fixed and (not self.linear or (free and not self.problem.inverse))
+
+    @property
     def rule(self) -> float | str:
         """λ, or its rule for this problem."""
         if not isinstance(self.lam, str):

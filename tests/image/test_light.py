@@ -168,7 +168,8 @@ def test_a_picture_that_was_not_clipped_has_no_clipped_pixels(rng):
 def test_masking_clipped_pixels_removes_their_errors(rng):
     g, sharp = taken(lamps(9, rng))
     options = {"boundary": "unknown", "gamma": "srgb"}
-    plain = deblur.reconstruct(g, PSF, method="tv", psf_error=0, **options)  # else clipping counts as noise
+    none = np.zeros(g.shape, bool)
+    plain = deblur.reconstruct(g, PSF, method="tv", psf_error=0, mask=none, **options)  # else clipping counts as noise
     result = deblur.solve(g, PSF, mask="saturated", method="tv", **options)
     np.testing.assert_array_equal(result.mask, saturated(image.linear_light(g)))
     before, after = (metrics.psnr(sharp / 255, np.clip(a, 0, 1)) for a in (plain, result.image))
@@ -177,6 +178,26 @@ def test_masking_clipped_pixels_removes_their_errors(rng):
     both = deblur.solve(own, PSF, 1e-2, mask="saturated", **options)
     clipped = saturated(image.linear_light(np.where(own.mask, 0, g)))
     np.testing.assert_array_equal(both.mask, clipped | own.mask)
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "tv", "gamma": "srgb"}])
+def test_what_a_sensor_clipped_is_hidden_by_default_and_said(rng, options):
+    g, sharp = taken(lamps(9, rng))
+    result = deblur.solve(g, PSF, **options)
+    np.testing.assert_array_equal(result.mask, deblur.solve(g, PSF, mask="saturated", **options).mask)
+    assert "clipped are hidden" in str(result)
+    assert metrics.psnr(sharp / 255, np.clip(result.image, 0, 1)) > metrics.psnr(sharp / 255, g / 255)
+
+
+def test_what_is_white_and_blurred_exactly_is_not_hidden(rng):
+    scene = lamps(0.5, rng)
+    scene[20:44, 30:60] = scene[70:90, 10:40] = 1.0
+    g = np.rint(255 * deblur.degrade(scene, PSF, boundary="unknown").clip(0, 1)).astype(np.uint8)
+    assert saturated(g / 255).any()
+    for method in ("auto", "tv"):
+        result = deblur.solve(g, PSF, method=method)
+        assert result.mask is None
+        assert ("may have clipped" in result.checks) == (method == "auto")
 
 
 def test_an_unknown_mask_is_refused_with_those_there_are():
@@ -207,12 +228,11 @@ def test_the_command_line_hints_at_light_and_clipping(tmp_path, rng, capsys):
     def hints(name, *more):
         run = ["reconstruct", tmp_path / name, "-o", tmp_path / "out.png", "--psf", "disk:5", "--force"]
         assert main([str(a) for a in [*run, "--clip", "--lam", "0.01", *more]]) == 0
-        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("hint")]
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith(("hint", "checks"))]
 
     assert hints("dark.png") == []
-    camera, clipped = hints("lit.png")
+    clipped, camera = sorted(hints("lit.png"))
     assert "Maker" in camera
     assert "--gamma srgb" in camera
-    assert "--mask saturated" in clipped
-    assert hints("lit.png", "--gamma", "srgb", "--mask", "saturated", "--method", "tv") == []
+    assert "'pcg' cannot hide: see mask='saturated'" in clipped
     assert hints("lit.png", "-q") == []
