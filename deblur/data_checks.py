@@ -51,18 +51,18 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request], Resu
     In 21 night scenes the blurred scene is off the white level by 9 to 60 % (root mean square), where white things are
     blurred exactly by at most 4 %.
     """
+    if not request.may_be_clipped or frames.masked is not None:
+        return False
     g, top = frames.levels, largest(frames.extremes)
-    share = float(total((g == g.max()).astype(np.float32))) / g.size
-    if frames.masked is not None or request.problem.axes != 2 or not (1e-4 < share < 0.2 and top > 0):
-        return False
     found = saturated(g) & (g == g.max())
-    if not (count := float(total(found.astype(np.float32)))):
+    share = float(total(found.astype(np.float32))) / g.size
+    if not (1e-4 < share < 0.2 and top > 0):
         return False
-    problem = replace(request.problem, regularizer="gradient", lam=1e-3 * request.problem.operator.norm_bound**2)
-    problem = replace(problem, bounds=None, denoiser=None, inverse=False, formula="tikhonov", stop=Stop())
-    trial = replace(request, problem=problem, lam=problem.lam, method="gradient", linear=False, mask="saturated")
+    lam = 1e-3 * request.problem.operator.norm_bound**2
+    problem = replace(request.problem, regularizer="gradient", lam=lam, bounds=None, denoiser=None, stop=Stop())
+    trial = replace(request, problem=problem, lam=lam, method="gradient", linear=False, mask="saturated")
     off = (frames.spread(solve(trial).residual_image, "the residual") + top) * found  # hidden values count as 0 there
-    return math.sqrt(float(squares(off)) / count) > 0.07 * top
+    return math.sqrt(float(squares(off)) / (share * g.size)) > 0.07 * top
 
 
 def with_checks(result: Result, request: Request, frames: Frames, one_image: bool) -> Result:

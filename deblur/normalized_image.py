@@ -18,9 +18,8 @@ from .operators.operator import Operator
 from .options import DETECTORS
 from .problem import Problem
 from .request import Request
-from .solvers.noise import NoiseModel
+from .solvers.noise import NoiseModel, noise_level, weighed
 from .solvers.start import prior_scene
-from .tuning import noise_level, weighed
 from .tuning.boundary import AGAINST, SAFE, find_boundary
 
 #: δ of the Huber term over the noise's standard deviation: for Gaussian noise 95 % of the efficiency of least squares

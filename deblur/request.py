@@ -100,9 +100,9 @@ class Request:
     @property
     def may_be_clipped(self) -> bool:
         """Whether pixels that the sensor clipped are looked for, to be hidden; the linear formula alone cannot."""
-        free = self.method == self.lam == self.asked_prior == "auto" and self.problem.formula == "tikhonov"
-        fixed = self.weights is not None or self.mask is not None or self.problem.fidelity.name != "gaussian"
-        return not fixed and (not self.linear or (free and not self.problem.inverse))
+        problem, plain = self.problem, self.method == self.lam == self.asked_prior == "auto"
+        free = self.weights is self.mask is None and problem.axes == 2 and problem.fidelity.name == "gaussian"
+        return free and (not self.linear or (plain and problem.formula == "tikhonov" and not problem.inverse))
 
     @property
     def rule(self) -> float | str:

@@ -221,9 +221,7 @@ class NoiseModel(NamedTuple):
         """The variance of each pixel of an image (..., M, N), by the image smoothed a little."""
         image = as_real(image, "the image")
         filters = import_module("scipy.ndimage" if get_xp(image) is np else "cupyx.scipy.ndimage")
-        smooth = image
-        for axis in (-2, -1):
-            smooth = filters.gaussian_filter1d(smooth, _SMOOTHED, axis=axis, mode="nearest")
+        smooth = filters.gaussian_filter(image, [0.0] * (image.ndim - 2) + [_SMOOTHED] * 2, mode="nearest")
         return self.gain * get_xp(image).maximum(smooth, 0) + (self.read**2 + self.left**2)
 
     def weights(self, image: Array) -> Array:

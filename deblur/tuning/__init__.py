@@ -18,7 +18,6 @@ from ..solvers.noise import (
     estimate_noise_model,
     noise_level,
     psf_error,
-    weighed,
 )
 from ..solvers.start import prior_scene
 from .choice import RULES, LambdaChoice, Rule, check_rule, restated
@@ -43,7 +42,6 @@ __all__ = [
     "noise_level",
     "prior_scene",
     "psf_error",
-    "weighed",
 ]
 
 

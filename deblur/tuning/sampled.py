@@ -162,21 +162,17 @@ class _Observer:
         if problem.fidelity.background:
             seen = seen + problem.fidelity.background
         size = norms_of(solution.scene[:k])[0]
+        precision = 1 / xp.maximum(seen[:k], 1e-3 * mean) if self.counts else None
         e = self.g - seen[:k]
-        if problem.fidelity.weights is not None:
-            e *= xp.sqrt(self.w)
-        if self.counts:
-            variance = xp.maximum(seen[:k], 1e-3 * mean)
-            e /= xp.sqrt(variance)
+        if self.counts or problem.fidelity.weights is not None:
+            e *= xp.sqrt(self.w if precision is None else self.w * precision)
         self._level = float(total(e * e)) / self.pixels
         degrees = white = math.nan
         if self.needs_degrees:
             # Σ b (Hf(g + b) − Hf(g)) with b's own size divided out pixel by pixel
-            moved = (seen[k:] - seen[:k]) * self.shown
-            if self.counts:
-                degrees = float(total(moved / variance)) / float(total(self.shown**2 / variance))
-            else:
-                degrees = float(total(moved)) / self.power
+            shown = self.shown if precision is None else self.shown * precision
+            power = self.power if precision is None else float(total(self.shown * shown))
+            degrees = float(total((seen[k:] - seen[:k]) * shown)) / power
         else:
             if problem.fidelity.name in ("l1", "huber"):
                 limit = 3 * 1.4826 * float(xp.median(abs(e[xp.broadcast_to(self.w > 0, e.shape)])))

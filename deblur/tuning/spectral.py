@@ -61,7 +61,7 @@ from ..operators.operator import Operator
 from ..problem import Problem
 from ..solvers.krylov import Bidiagonalization
 from ..solvers.noise import check_noise, estimate_noise, noise_level, shows_noise
-from .choice import AMPLIFIED, RULES, LambdaChoice, Search, check_rule, explained, restated, vertex
+from .choice import AMPLIFIED, RULES, LambdaChoice, Search, check_rule, explained, restated
 from .sums import FilterSums, Lambdas, exact_sums, local_sums, spectral_sums
 
 NORMS = ("scene", "data")
@@ -82,18 +82,12 @@ _CONVERGED, _CONVERGED_QUICK = 0.03, 0.1
 
 
 def _refine(function: Callable[[Lambdas], Lambdas], lambdas: np.ndarray, at: int) -> float:
-    """The minimiser of `function` between the neighbours of grid point `at`, by parabolas in log λ."""
-    a, b, c = (math.log(lambdas[min(max(i, 0), len(lambdas) - 1)]) for i in (at - 1, at, at + 1))
-    values = {t: float(function(math.exp(t))) for t in (a, b, c)}
-    for _ in range(8):
-        lowest = vertex(*((t, values[t]) for t in (a, b, c)))
-        if not a < lowest < c or min(abs(lowest - t) for t in values) < 1e-5:
-            break
-        values[lowest] = float(function(math.exp(lowest)))
-        known = sorted(values)
-        middle = min(max(known.index(min(values, key=values.__getitem__)), 1), len(known) - 2)
-        a, b, c = known[middle - 1 : middle + 2]
-    return math.exp(min(values, key=values.__getitem__))
+    """The minimiser of `function` between the neighbours of grid point `at`."""
+    from scipy.optimize import minimize_scalar
+
+    ends = [math.log(lambdas[min(max(i, 0), len(lambdas) - 1)]) for i in (at - 1, at + 1)]
+    found = minimize_scalar(lambda t: float(function(math.exp(t))), bounds=ends, method="bounded")
+    return min((float(lambdas[at]), math.exp(found.x)), key=function)
 
 
 def _minimum(function: Callable[[Lambdas], Lambdas], lambdas: np.ndarray, values: np.ndarray, what: str) -> Search:
@@ -127,7 +121,7 @@ def _discrepancy(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray, nois
     bracket = (math.log(lambdas[max(at - 1, 0)]), math.log(lambdas[at]))
     from scipy.optimize import brentq
 
-    root = brentq(lambda t: sums.rms_residual(math.exp(t)) - noise, *bracket, xtol=1e-6)
+    root = brentq(lambda t: math.sqrt(sums.residual(math.exp(t)) / sums.pixels) - noise, *bracket, xtol=1e-6)
     return math.exp(root), "", True
 
 
@@ -315,7 +309,9 @@ def linear_choice(
             (choice,) = from_spectrum(operator, g, bounds or RANGE_ITERATIVE) if automatic else (None,)
             if choice is not None:
                 return choice
-            if blur is not None and _is_wide(blur):
+            least = 0 if blur is None or blur.psf.ndim != 2 else min(blur.image_shape)
+            # The middle of a picture may stand for all of it.
+            if blur is not None and least > 1.5 * _WINDOW and max(blur.psf.shape) <= _WINDOW // 4:
                 top, left = ((n - _WINDOW) // 2 for n in blur.image_shape)
                 part = Blur(blur.psf, (_WINDOW, _WINDOW), blur.boundary, origin=blur.origin)
                 middle = g[..., top : top + _WINDOW, left : left + _WINDOW]
@@ -337,12 +333,6 @@ def linear_choice(
     if rule == "gcv" and (ran_down or not still):
         return _without_trace(choice, sums, g, apply)
     return _cautious(choice, sums) if quick else choice
-
-
-def _is_wide(blur: Blur) -> bool:
-    """Whether the middle of a picture may stand for all of it."""
-    least, psf = min(blur.image_shape), blur.psf
-    return psf.ndim == 2 and least > 1.5 * _WINDOW and max(psf.shape) <= _WINDOW // 4
 
 
 def from_spectrum(
