@@ -20,7 +20,7 @@ from ..solvers.noise import (
     psf_error,
 )
 from ..solvers.start import prior_scene
-from .choice import RULES, LambdaChoice, Rule, check_rule, restated
+from .choice import RULES, LambdaChoice, check_rule, restated
 from .spectral import choose_lambda
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ __all__ = [
     "RULES",
     "LambdaChoice",
     "NoiseModel",
-    "Rule",
     "check_noise",
     "check_rule",
     "choose",

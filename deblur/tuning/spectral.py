@@ -61,7 +61,7 @@ from ..operators.operator import Operator
 from ..problem import Problem
 from ..solvers.krylov import Bidiagonalization
 from ..solvers.noise import check_noise, estimate_noise, noise_level, shows_noise
-from .choice import AMPLIFIED, RULES, LambdaChoice, Search, check_rule, explained, restated
+from .choice import AMPLIFIED, RULES, LambdaChoice, Search, check_rule, explained, restated, vertex
 from .sums import FilterSums, Lambdas, exact_sums, local_sums, spectral_sums
 
 NORMS = ("scene", "data")
@@ -82,12 +82,18 @@ _CONVERGED, _CONVERGED_QUICK = 0.03, 0.1
 
 
 def _refine(function: Callable[[Lambdas], Lambdas], lambdas: np.ndarray, at: int) -> float:
-    """The minimiser of `function` between the neighbours of grid point `at`."""
-    from scipy.optimize import minimize_scalar
-
-    ends = [math.log(lambdas[min(max(i, 0), len(lambdas) - 1)]) for i in (at - 1, at + 1)]
-    found = minimize_scalar(lambda t: float(function(math.exp(t))), bounds=ends, method="bounded")
-    return min((float(lambdas[at]), math.exp(found.x)), key=function)
+    """The minimiser of `function` between the neighbours of grid point `at`, by parabolas in log λ."""
+    a, b, c = (math.log(lambdas[min(max(i, 0), len(lambdas) - 1)]) for i in (at - 1, at, at + 1))
+    values = {t: float(function(math.exp(t))) for t in (a, b, c)}
+    for _ in range(8):
+        lowest = vertex(*((t, values[t]) for t in (a, b, c)))
+        if not a < lowest < c or min(abs(lowest - t) for t in values) < 1e-5:
+            break
+        values[lowest] = float(function(math.exp(lowest)))
+        known = sorted(values)
+        middle = min(max(known.index(min(values, key=values.__getitem__)), 1), len(known) - 2)
+        a, b, c = known[middle - 1 : middle + 2]
+    return math.exp(min(values, key=values.__getitem__))
 
 
 def _minimum(function: Callable[[Lambdas], Lambdas], lambdas: np.ndarray, values: np.ndarray, what: str) -> Search:
