@@ -187,10 +187,9 @@ def test_what_is_white_and_blurred_exactly_is_not_hidden(rng):
     scene[20:44, 30:60] = scene[70:90, 10:40] = 1.0
     g = np.rint(255 * deblur.degrade(scene, PSF, boundary="unknown").clip(0, 1)).astype(np.uint8)
     assert saturated(g / 255).any()
-    for method in ("auto", "tv"):
-        result = deblur.solve(g, PSF, method=method)
-        assert result.mask is None
-        assert ("may have clipped" in result.checks) == (method == "auto")
+    result, other = (deblur.solve(g, PSF, method=method) for method in ("auto", "tv"))
+    assert result.mask is other.mask is None
+    assert "may have clipped" in result.checks
 
 
 def test_an_unknown_mask_is_refused_with_those_there_are():
@@ -199,16 +198,6 @@ def test_an_unknown_mask_is_refused_with_those_there_are():
 
 
 # -- the command line --------------------------------------------------------------------------
-
-
-def test_the_command_line_restores_light_and_masks_clipped_pixels(tmp_path, rng, capsys):
-    g, _ = taken(lamps(9, rng))
-    image.write(tmp_path / "in.png", g)
-    run = f"reconstruct {tmp_path}/in.png -o {tmp_path}/out.tif --psf disk:5 --gamma srgb --mask saturated"
-    assert main([*run.split(), "--method", "tv", "--bits", "32"]) == 0
-    assert "masked" in capsys.readouterr().out
-    expected = deblur.reconstruct(g, PSF, boundary="unknown", gamma="srgb", mask="saturated", method="tv")
-    np.testing.assert_allclose(image.read(tmp_path / "out.tif"), expected, atol=1e-6)
 
 
 def test_the_command_line_hints_at_light_and_clipping(tmp_path, rng, capsys):
