@@ -32,7 +32,6 @@ from .errors import ConvergenceError, NoGPUError
 from .image.axes import in_words
 from .image.light import measured
 from .image.metadata import inverse
-from .masks import saturated
 from .methods import METHODS, choose_method, expected_seconds
 from .operators.blur import Blur
 from .options import defaults
@@ -351,14 +350,6 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, 
             f"hint        taken with a camera ({metadata.camera}): --gamma srgb restores light, which is what "
             "a lens blurs, and not its numbers"
         )
-    # Masking fewer clipped pixels helps little, and more of them are white paper.
-    if levels and args.mask is None and float((raw == raw.max()).mean()) > 1e-4:
-        share = float(saturated(np.moveaxis(raw, -1, 0) if image.is_colour(raw) else raw).mean())
-        if 1e-4 < share < 0.2:
-            lines.append(
-                f"hint        {100 * share:.2g} % of the pixels are clipped to white or next to such: --mask saturated "
-                "leaves them out, best with --method tv --bounds nonnegative"
-            )
     return lines
 
 

@@ -126,6 +126,8 @@ def _saturated(g: Array) -> Array:
     around = xp.ones((3, 3), bool)
     top, least = g.max(), g.min()
     width = 0.06 * (top - least)  # the range over which a JPEG spreads a clipped value
+    if int((g == top).sum()) < 4:
+        return xp.zeros(g.shape, bool)
     near = g >= top - width
     blots, _ = ndimage.label(near, structure=around)
     often = xp.bincount(blots[g == top], minlength=int(blots.max()) + 1) >= 4  # fewer are a highlight

@@ -18,8 +18,8 @@ from .operators.operator import Operator
 from .options import DETECTORS
 from .problem import Problem
 from .request import Request
+from .solvers.noise import noise_level, weighed
 from .solvers.start import prior_scene
-from .tuning import noise_level, weighed
 from .tuning.boundary import AGAINST, SAFE, find_boundary
 
 #: δ of the Huber term over the noise's standard deviation: for Gaussian noise 95 % of the efficiency of least squares
@@ -182,11 +182,10 @@ def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, 
     hidden = xp.broadcast_to(weights == 0, g.shape)
     empty = asnumpy(hidden.reshape(*g.shape[:2], -1).all(axis=-1))
     if empty.any():
-        names = [name for name, part in (("mask", mask), ("weights", request.weights)) if part is not None]
+        parts = {"the mask": mask, "the weights": request.weights}
+        names = " and ".join(name for name, part in parts.items() if part is not None)
         which = "" if empty.size == 1 else f" of frame and channel {np.argwhere(empty)[0].tolist()}"
-        hide = "hides" if names == ["mask"] else "hide"
-        subject = f"the {names[0]}" if len(names) == 1 else " and ".join(names)
-        raise ValueError(f"{subject} {hide} every pixel{which}: nothing is left to restore from")
+        raise ValueError(f"nothing is left to restore from: every pixel{which} is hidden by {names}")
     return weights, mask, weight
 
 

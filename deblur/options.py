@@ -92,7 +92,10 @@ class Options(TypedDict, total=False):
         hidden pixels, NaN included, have no effect. ``"auto"`` detects impulses
         (`deblur.denoise.impulses.detect`), ``"saturated"`` pixels that the
         sensor clipped (`deblur.masks.saturated`), in each image anew. Pixels
-        that a NumPy masked array hides are hidden too.
+        that a NumPy masked array hides are hidden too. Without a mask or
+        weights `solve` and `reconstruct` hide pixels of one image that were
+        clipped, if the pixels around them contradict their value and the
+        method, by default "gradient" then, can; an array of False hides none.
     weights : array, optional
         A weight >= 0 for each pixel, shaped like `mask`: the inverse variance
         of the noise, if that is known. 0 hides a pixel. Their scale does not

@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from .combined import combined
-from .data_checks import check_frames, with_checks
+from .data_checks import check_frames, is_clipped, with_checks
 from .device import CPU, Array, Device
 from .frames import Frames, space_of
 from .image import Levels
@@ -220,8 +220,6 @@ class Deblurrer:
         axes = request.problem.axes
         return Frames(img, channel_axis, stack_axis, request.mask, request.gamma, dtype, axes)
 
-    # -- the pass ------------------------------------------------------------------------------
-
     def _solve(self, frames: Frames, check: bool, into: Levels | None = None, one_image: bool = False) -> Result:
         """Restore frames; `into` takes the image part by part, and the Result then has neither it nor the residual."""
         request, begun = self._request, time.perf_counter()
@@ -348,8 +346,7 @@ def solve(
         measured residual, λ and how it was chosen, iterations and seconds.
         ``print(result)`` shows them.
     """
-    axes: Any = {"channel_axis": channel_axis, "stack_axis": stack_axis}
-    return solve_into(None, img, psf, lam, options, check=check, **axes)
+    return solve_into(None, img, psf, lam, options, check=check, channel_axis=channel_axis, stack_axis=stack_axis)
 
 
 def solve_into(
@@ -369,6 +366,10 @@ def solve_into(
     count = 2 if psf is None else space_of(psf, img, **axes)
     frames = Frames(img, **axes, mask=options.get("mask"), gamma=gamma, dtype=dtype, axes=count)
     request = check_request(psf, frames.space, lam, options, frames.device, masked=frames.masked is not None)
+    if is_clipped(frames, request, lambda r: Deblurrer._of(r)._solve(frames, False)):
+        options = {**options, "mask": "saturated"}
+        result = solve_into(into, img, psf, lam, options, check=check, kept=kept, **axes)
+        return replace(result, checks=f"pixels that the sensor clipped are hidden; {result.checks}")
     if kept is None or isinstance(request.lam, str):
         return Deblurrer._of(request)._solve(frames, check, into, one_image=True)
     check_frames(frames, request)
@@ -392,8 +393,8 @@ def reconstruct(
 ) -> Array:
     """Restore a blurred image: the minimiser f of ‖H f − g‖² + λ ‖f‖², or of another fidelity and regularizer.
 
-    The linear formula is solved unless another method is named or a mask, weights, bounds, a noise model, a background
-    or a denoiser is given; nothing is changed silently (``solve(...).reason`` says what was done and why). All methods
+    The linear formula is solved unless another method is named, a mask, weights, bounds, a noise model, a background or
+    a denoiser is given, or a sensor clipped pixels; ``print(solve(...))`` says what was done and why. All methods
     minimise D(W; H f + b, g) + λ R(L f) subject to bounds; see `deblur.problem`.
 
     Parameters
@@ -457,8 +458,7 @@ def reconstruct(
     -----
     PSFWarning
         If the image contradicts the PSF (one that is rotated by 180 degrees or of another size fits clearly better) or,
-        with automatic λ, the named boundary. Arrays on a GPU, images with hidden pixels and noise that is not Gaussian
-        are not checked; `Result.checks` says so. `deblur.psf.check` examines a PSF more closely.
+        with automatic λ, the named boundary. `Result.checks` says what is not checked; see `deblur.psf.check`.
 
     See Also
     --------

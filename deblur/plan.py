@@ -11,7 +11,8 @@ from .normalized_image import NormalizedImage
 from .problem import FLOAT64, Factor, Problem, Solution
 from .progress import report_phase
 from .request import Request
-from .tuning import LambdaChoice, weighed
+from .solvers.noise import weighed
+from .tuning import LambdaChoice
 from .tuning.choice import restated
 from .tuning.select import choose_lambda, oversmoothed, with_psf_error
 

@@ -99,6 +99,13 @@ class Request:
         return open_choice and refuses_natural(self.problem) is None
 
     @property
+    def may_be_clipped(self) -> bool:
+        """Whether pixels that the sensor clipped are looked for, to be hidden; the linear formula alone cannot."""
+        problem, plain = self.problem, self.method == self.lam == self.asked_prior == "auto"
+        free = self.weights is self.mask is None and problem.axes == 2 and problem.fidelity.name == "gaussian"
+        return free and (not self.linear or (plain and problem.formula == "tikhonov" and not problem.inverse))
+
+    @property
     def rule(self) -> float | str:
         """λ, or its rule for this problem."""
         if not isinstance(self.lam, str):

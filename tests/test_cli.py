@@ -139,6 +139,7 @@ OPTIONS = {
     "linear": (["--boundary", "zero", "--method", "cholesky"], {"boundary": "zero", "method": "cholesky"}),
     "tv": (["--method", "tv", "--mask", "mask.png", "--bounds", "0,1"], {"method": "tv", "bounds": (0, 1)}),
     "automatic mask": (["--mask", "auto"], {"mask": "auto"}),
+    "gamma": (["--gamma", "srgb", "--mask", "saturated"], {"gamma": "srgb", "mask": "saturated"}),
     "huber": (["--method", "tv2", "--data", "huber"], {"method": "tv2", "data": "huber"}),
     "light": (
         ["--bounds", "nonnegative", "--background", "0.01"],

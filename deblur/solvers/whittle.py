@@ -75,17 +75,18 @@ class Cells:
     def fitted(
         self, power: np.ndarray, noise: float | None, error: float | None, start: np.ndarray | None = None
     ) -> tuple[np.ndarray, float, float, float]:
-        """The most likely log S, log ε² and log σ², by Fisher's scoring with Levenberg's damping."""
-        n, count, top = self.basis.shape[1], self.count, float(power.max())
-        # S is near that of pictures, as strongly as four powers would say it.
+        """The likeliest log S, colour of the noise, log ε² and log σ², by Fisher's scoring with Levenberg's damping."""
+        n, count, top = self.basis.shape[1] + 1, self.count, float(power.max())
+        # S is near that of pictures, as strongly as twenty powers would say it; noise that was resampled or stored as
+        # JPEG is not quite white.
         mean = np.array([0, -0.3, *[0] * n])
-        weight = 4 / np.array([1e9, 0.8, 0.3, 0.5, 0.5, 0.5, 0.3, 0.3, 1e9, 1e9]) ** 2
+        weight = 20 / np.array([1e9, 0.8, 0.3, 0.5, 0.5, 0.5, 0.3, 0.3, 2, 1e9, 1e9]) ** 2
         limits = np.full((n + 2, 2), [-math.inf, math.inf])
-        limits[n:] = np.log([[1e-10, max(0.09, (error or 0.0) ** 2)], [1e-22 * top, top]])
+        limits[n - 1 :] = [-0.3, 0.3], *np.log([[1e-10, max(0.09, (error or 0.0) ** 2)], [1e-22 * top, top]])
         if start is None:
             level = math.log(float(np.median(power / (self.blurred + 1e-3 * self.white))))
             start = np.array([level, *[0] * (n - 1), math.log(1e-3), math.log(0.5 * float(power.min()) + 1e-22 * top)])
-        at, free = start.copy(), np.ones(n + 2, bool)
+        at, free, fine = start.copy(), np.ones(n + 2, bool), 4 * self.radius**2 - 1
         if error is not None:
             at[n], free[n] = math.log(max(error**2, 1e-10)), False
         if noise is not None:
@@ -93,10 +94,11 @@ class Cells:
 
         def model(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
             scene, (error, white) = self.scene(at), np.exp(at[n:])
-            parts = np.stack([error * scene * self.white, np.full(len(scene), white)])
-            total = scene * self.blurred + parts.sum(axis=0)
+            noise = white * np.exp(at[n - 1] * fine)
+            parts = np.stack([fine * noise, error * scene * self.white, noise])
+            total = scene * self.blurred + parts[1:].sum(axis=0)
             loss = count @ (np.log(total) + power / total) + 0.5 * weight @ (at - mean) ** 2
-            slopes = np.concatenate([self.basis * (1 - white / total)[:, None], (parts / total).T], axis=1)
+            slopes = np.concatenate([self.basis * (1 - noise / total)[:, None], (parts / total).T], axis=1)
             return float(loss), total, slopes
 
         loss, total, slopes = model(at)
@@ -127,7 +129,7 @@ class Cells:
 
     def scene(self, at: np.ndarray) -> np.ndarray:
         """S over 1/|k|² of the parameters of a fit."""
-        return np.exp((self.basis @ at[:-2]).clip(-99, 99))
+        return np.exp((self.basis @ at[:-3]).clip(-99, 99))
 
 
 def tapered(power: np.ndarray) -> np.ndarray:

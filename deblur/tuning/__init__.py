@@ -18,10 +18,9 @@ from ..solvers.noise import (
     estimate_noise_model,
     noise_level,
     psf_error,
-    weighed,
 )
 from ..solvers.start import prior_scene
-from .choice import RULES, LambdaChoice, Rule, check_rule, restated
+from .choice import RULES, LambdaChoice, check_rule, restated
 from .spectral import choose_lambda
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ __all__ = [
     "RULES",
     "LambdaChoice",
     "NoiseModel",
-    "Rule",
     "check_noise",
     "check_rule",
     "choose",
@@ -43,7 +41,6 @@ __all__ = [
     "noise_level",
     "prior_scene",
     "psf_error",
-    "weighed",
 ]
 
 

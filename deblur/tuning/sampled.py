@@ -52,7 +52,7 @@ import numpy as np
 
 from ..device import Array, random_signs
 from ..methods import METHODS
-from ..norms import largest, norms_of, total
+from ..norms import largest, norms_of, squares, total
 from ..operators.matrix import by
 from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
@@ -127,6 +127,7 @@ class _Observer:
                 self.probe = perturbed - g
             self.stack = xp.concatenate([g, perturbed])
             self.shown = self.probe if weights is None else xp.where(self.w > 0, self.probe, 0)
+            self.power = float(squares(self.shown))
             if weights is not None and weights.ndim == g.ndim and len(weights) > 1:
                 fidelity = replace(problem.fidelity, weights=xp.concatenate([weights, weights]))
                 self.problem = replace(self.problem, fidelity=fidelity)
@@ -161,16 +162,17 @@ class _Observer:
         if problem.fidelity.background:
             seen = seen + problem.fidelity.background
         size = norms_of(solution.scene[:k])[0]
-        variance = xp.maximum(seen[:k], 1e-3 * mean) if self.counts else 1.0
+        precision = 1 / xp.maximum(seen[:k], 1e-3 * mean) if self.counts else None
         e = self.g - seen[:k]
         if self.counts or problem.fidelity.weights is not None:
-            e *= xp.sqrt(self.w / variance)
+            e *= xp.sqrt(self.w if precision is None else self.w * precision)
         self._level = float(total(e * e)) / self.pixels
         degrees = white = math.nan
         if self.needs_degrees:
             # Σ b (Hf(g + b) − Hf(g)) with b's own size divided out pixel by pixel
-            moved = (seen[k:] - seen[:k]) * self.shown / variance
-            degrees = float(total(moved)) / float(total(self.shown**2 / variance))
+            shown = self.shown if precision is None else self.shown * precision
+            power = self.power if precision is None else float(total(self.shown * shown))
+            degrees = float(total((seen[k:] - seen[:k]) * shown)) / power
         else:
             if problem.fidelity.name in ("l1", "huber"):
                 limit = 3 * 1.4826 * float(xp.median(abs(e[xp.broadcast_to(self.w > 0, e.shape)])))

@@ -127,7 +127,7 @@ def _discrepancy(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray, nois
     bracket = (math.log(lambdas[max(at - 1, 0)]), math.log(lambdas[at]))
     from scipy.optimize import brentq
 
-    root = brentq(lambda t: sums.rms_residual(math.exp(t)) - noise, *bracket, xtol=1e-6)
+    root = brentq(lambda t: math.sqrt(sums.residual(math.exp(t)) / sums.pixels) - noise, *bracket, xtol=1e-6)
     return math.exp(root), "", True
 
 
@@ -315,7 +315,9 @@ def linear_choice(
             (choice,) = from_spectrum(operator, g, bounds or RANGE_ITERATIVE) if automatic else (None,)
             if choice is not None:
                 return choice
-            if blur is not None and _is_wide(blur):
+            least = 0 if blur is None or blur.psf.ndim != 2 else min(blur.image_shape)
+            # The middle of a picture may stand for all of it.
+            if blur is not None and least > 1.5 * _WINDOW and max(blur.psf.shape) <= _WINDOW // 4:
                 top, left = ((n - _WINDOW) // 2 for n in blur.image_shape)
                 part = Blur(blur.psf, (_WINDOW, _WINDOW), blur.boundary, origin=blur.origin)
                 middle = g[..., top : top + _WINDOW, left : left + _WINDOW]
@@ -337,12 +339,6 @@ def linear_choice(
     if rule == "gcv" and (ran_down or not still):
         return _without_trace(choice, sums, g, apply)
     return _cautious(choice, sums) if quick else choice
-
-
-def _is_wide(blur: Blur) -> bool:
-    """Whether the middle of a picture may stand for all of it."""
-    least, psf = min(blur.image_shape), blur.psf
-    return psf.ndim == 2 and least > 1.5 * _WINDOW and max(psf.shape) <= _WINDOW // 4
 
 
 def from_spectrum(

@@ -131,10 +131,6 @@ class FilterSums:
         growth = here / np.where(above > 0, above, 1.0)
         return bool(growth[0] > GROWTH**2 * growth.min())
 
-    def rms_residual(self, lam: float) -> float:
-        """√(ρ(λ)/N), which the discrepancy principle compares with the noise."""
-        return math.sqrt(self.residual(lam) / self.pixels)
-
     def curvature(self, lam: float) -> float:
         """Curvature of the L-curve (log √ρ, log √ξ) at λ, positive at a corner; all derivatives by log λ.
 
