@@ -36,7 +36,8 @@ class _CuPy:
             raise AttributeError(name)
         import cupy
 
-        return getattr(cupy, name)
+        vars(self)[name] = getattr(cupy, name)  # found there from now on
+        return vars(self)[name]
 
 
 cupy = _CuPy()
@@ -117,6 +118,8 @@ class Device:
         if isinstance(device, str) and device != "gpu":
             raise ValueError(f"unknown device {device!r}; use 'cpu', 'gpu' or a GPU's number")
         try:
+            import cupy
+
             count = cupy.cuda.runtime.getDeviceCount()
         except ImportError as error:
             raise NoGPUError(

@@ -9,14 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from .. import kernels
-from ..device import Array
+from ..device import Array, cupy
 from .torus_gpu import plans
 
 
 def dct(x: Array, by: Array | None = None) -> Array:
     """The cosine coefficients of images (..., M, N), times an array (M, N)."""
-    import cupy
-
     images, ld, stride = kernels.images(x)
     planes, *shape = images.shape
     v, spectra = _pair(planes, shape, x.dtype)
@@ -36,8 +34,6 @@ def dct(x: Array, by: Array | None = None) -> Array:
 
 def idct(c: Array) -> Array:
     """The images of cosine coefficients (..., M, N)."""
-    import cupy
-
     coefficients = cupy.ascontiguousarray(c.reshape(-1, *c.shape[-2:]))
     planes, *shape = coefficients.shape
     v, spectra = _pair(planes, shape, c.dtype)
@@ -52,8 +48,6 @@ def idct(c: Array) -> Array:
 
 def dst(x: Array, by: Array | None = None) -> Array:
     """The sine coefficients of images (..., M, N), times an array (M, N); it is its own inverse."""
-    import cupy
-
     images, ld, stride = kernels.images(x)
     planes, rows, cols = images.shape
     odd, spectra = _pair(planes, (2 * (rows + 1), 2 * (cols + 1)), x.dtype)
@@ -69,8 +63,6 @@ def dst(x: Array, by: Array | None = None) -> Array:
 
 def _pair(planes: int, shape: Sequence[int], dtype: np.dtype) -> tuple[Array, Array]:
     """Empty images of a shape, and their half spectra."""
-    import cupy
-
     half = (*shape[:-1], shape[-1] // 2 + 1)
     spectra = cupy.empty((planes, *half), np.result_type(dtype, np.complex64))
     return cupy.empty((planes, *shape), dtype), spectra

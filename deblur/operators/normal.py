@@ -11,7 +11,7 @@ import scipy.sparse
 from numpy.typing import DTypeLike
 
 from .. import kernels
-from ..device import CPU, Array, Device, require_memory, to_device
+from ..device import CPU, Array, Device, cupy, require_memory, to_device
 from .blur import Blur
 
 INSTEAD = 'use method="auto" or a structured method (pcg, fft, dct, kronecker), which never writes H down'
@@ -103,8 +103,6 @@ class NormalRows:
 
     def __call__(self, first: int, last: int, left: int, right: int) -> Array:
         """Rows `first` to `last`, of the columns `left` to `right`."""
-        import cupy
-
         blur, dtype, width = self._blur, self._dtype, right - left
         a = cupy.empty((last - first, width), dtype)
         if self._tables is None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array, to_device
+from ..device import Array, cupy, to_device
 from ..pool import pool
 
 _AT = kernels.Constants("spectrum")
@@ -28,8 +28,6 @@ def plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = 
 
     With `padded` the rows of images are as long as those of their half spectra, and may be transformed in place.
     """
-    import cupy
-
     # A plan has one work area, about twice what it transforms: it serves one stream, and one thread.
     key = (
         "plans",
@@ -47,7 +45,6 @@ def plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = 
 
 def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = False) -> tuple[Any, Any]:
     """A pair of plans of one's own."""
-    import cupy
     from cupy.cuda import cufft
 
     half = half_of(lengths)
@@ -73,8 +70,6 @@ def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: boo
 
 def analyse(x: Array, lengths: tuple[int, ...]) -> Array:
     """Half spectra of images (..., M, N) in the torus's first corner."""
-    import cupy
-
     images = _whole(x, lengths)
     spectra = cupy.empty((*x.shape[: -len(lengths)], *half_of(lengths)), np.result_type(x.dtype, np.complex64))
     plans(lengths, len(images), x.dtype)[0].fft(images, spectra, 0)
@@ -83,8 +78,6 @@ def analyse(x: Array, lengths: tuple[int, ...]) -> Array:
 
 def synthesise(spectra: Array, lengths: tuple[int, ...], overwrite: bool) -> Array:
     """The images of half spectra (..., M, N // 2 + 1), which `overwrite` lets be destroyed."""
-    import cupy
-
     aligned = spectra.flags.c_contiguous and spectra.data.ptr % spectra.itemsize == 0
     if not (overwrite and aligned and spectra.dtype.kind == "c"):
         spectra = spectra.astype(np.result_type(spectra.dtype, np.complex64), order="C")
@@ -101,8 +94,6 @@ def transforms(x: Array, lengths: tuple[int, ...]) -> bool:
 
 def product(x: Array, lengths: tuple[int, ...], by: Array, conjugate: bool) -> Array:
     """F⁻¹ (by · F Rᵀ x) on the whole torus, for images (..., M, N) in its first corner."""
-    import cupy
-
     dtype, in_place = x.dtype, len(lengths) == 3  # a volume and its spectrum share the memory
     if in_place:
         images = cupy.zeros((x.size // math.prod(x.shape[-3:]), *lengths[:-1], 2 * by.shape[-1]), dtype)
@@ -141,8 +132,6 @@ def serves_psf(psf: np.ndarray, lengths: tuple[int, ...]) -> bool:
 
 def spectrum(psf: np.ndarray, lengths: tuple[int, ...], origin: Sequence[int], dtype: np.dtype | None) -> Array:
     """Half of the PSF's spectrum with its origin at index 0, complex of `dtype`; without one |ĥ|² in float64."""
-    import cupy
-
     if dtype is None:
         return _added_up(psf, lengths, origin, "power", cupy.empty(half_of(lengths), np.float64))
     out = cupy.empty(half_of(lengths), np.result_type(dtype, np.complex64))
@@ -158,8 +147,6 @@ def _added_up(
     psf: np.ndarray, lengths: tuple[int, ...], origin: Sequence[int], kind: str, out: Array, first: int = 0
 ) -> Array:
     """The spectrum of a PSF, its power or its real part, in `out`."""
-    import cupy
-
     (m, n), (rows, half) = psf.shape, out.shape
     # Powers are in double precision whatever the kernel file is compiled for.
     real = np.dtype(np.float32 if kind == "power" else out.dtype.char.lower())
@@ -176,8 +163,6 @@ def _added_up(
 
 def quotient(h: Array, lam: float) -> Array:
     """conj(h) / (|h|² + λ) of a complex or real array, zero where there is no such number."""
-    import cupy
-
     out, real = cupy.empty_like(h), np.dtype(h.dtype.char.lower())
     args = (h.view(real), h.size, h.dtype.kind == "c", lam, out.view(real))
     kernels.spread("spectrum", "quotient", h.size, *args, dtype=real)
@@ -197,8 +182,6 @@ def inverse(k: Array, rho: float, lam: float, order: int, rows: Array, cols: Arr
     cols : (n,) array of float64
     dtype : dtype
     """
-    import cupy
-
     total, most = cupy.empty(k.shape, np.float64), cupy.zeros(1, np.uint64)
     k, out = cupy.ascontiguousarray(k), cupy.empty(k.shape, dtype)
     either = (k.view(dtype), None) if k.dtype.kind == "c" else (None, k)
@@ -219,8 +202,6 @@ def judged(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array, Array]:
         The blur's eigenvalues.
     lam : float
     """
-    import cupy
-
     real, lengths = g.dtype, g.shape[-h.ndim :]
     pair = [_whole(a, lengths) for a in (g, scene)]
     planes, half = len(pair[0]), h.shape[-1]
@@ -239,8 +220,6 @@ def judged(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array, Array]:
 
 def _whole(x: Array, lengths: tuple[int, ...]) -> Array:
     """Images (..., M, N) in the torus's first corner, (k, *lengths), as cuFFT takes them: contiguous and aligned."""
-    import cupy
-
     images = x.reshape(-1, *x.shape[-len(lengths) :])
     aligned = images.flags.c_contiguous and images.data.ptr % (2 * images.itemsize) == 0
     if aligned and images.shape[1:] == lengths:
@@ -254,8 +233,6 @@ def _whole(x: Array, lengths: tuple[int, ...]) -> Array:
 
 def _laid(images: Array, lengths: tuple[int, ...], pads: Pads = ((0, 0), (0, 0))) -> Array:
     """Images (k, M, N) in the first corner of a torus, continued by mirroring so far beyond each edge."""
-    import cupy
-
     out = cupy.empty((len(images), *lengths), images.dtype)
     images, ld, stride = kernels.images(images)
     shape = images.shape[1:]
@@ -266,8 +243,6 @@ def _laid(images: Array, lengths: tuple[int, ...], pads: Pads = ((0, 0), (0, 0))
 
 def mixed(x: Array, side: float, middle: float) -> Array:
     """Three taps along both axes, where all of them lie in (..., M + 2, N + 2)."""
-    import cupy
-
     rows, cols = x.shape[-2] - 2, x.shape[-1] - 2
     out = cupy.empty((*x.shape[:-2], rows, cols), x.dtype)
     images, ld, stride = kernels.images(x)
@@ -283,8 +258,6 @@ def mirrored(x: Array, lengths: tuple[int, ...], pads: Pads) -> Array:
 
 def folded(x: Array, shape: tuple[int, ...], pads: Pads) -> Array:
     """The transpose of `mirrored`, for contiguous x: scenes of `shape`."""
-    import cupy
-
     out, size = cupy.empty((*x.shape[:-2], *shape), x.dtype), math.prod(shape)
     planes = out.size // max(size, 1)
     args = (out, planes, *shape, x, x.shape[-1], math.prod(x.shape[-2:]), *_extent(shape, pads))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array
+from ..device import Array, cupy
 from ..graphs import Loop
 
 _AT = kernels.Constants("richardson_lucy")
@@ -33,8 +33,6 @@ class GpuSteps:
     """
 
     def __init__(self, run: Any, first: Array, tolerance: float, limit: int) -> None:
-        import cupy
-
         self._run, self._point, self._limit, self._f = run, run.point, limit, first
         self._g, self._sensitivity = cupy.ascontiguousarray(run.g), cupy.ascontiguousarray(run.sensitivity)
         self._w = cupy.ascontiguousarray(run.w) if any(run.w.strides) else None
@@ -72,8 +70,6 @@ class GpuSteps:
 
 def _volumes(x: Array) -> tuple[Array, int, int, int, int, int, int, int]:
     """Frames (n, c, *space), contiguous or a part of larger ones, as the kernels take them."""
-    import cupy
-
     x = x.reshape(x.shape[0] * x.shape[1], *(1,) * (5 - x.ndim), *x.shape[2:])
     if x.strides[3] != x.itemsize:
         x = cupy.ascontiguousarray(x)

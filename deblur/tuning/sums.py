@@ -16,7 +16,7 @@ import numpy as np
 import scipy.fft
 
 from .. import kernels
-from ..device import Array, Device, asnumpy, is_cupy
+from ..device import Array, Device, asnumpy, cupy, is_cupy
 from ..norms import largest_bits
 from ..operators.blur import Blur
 from ..operators.operator import Operator
@@ -174,8 +174,6 @@ def _gathered(s2: Array, power: Array, count: Array | None = None) -> tuple[np.n
 
 def _binned_on_gpu(s2: Array, power: Array, count: Array | None, bins: int) -> np.ndarray:
     """Sums of the counts, of counts times σ² and times power, in each bin: (3, bins + 1), by ``cuda/sums.cu``."""
-    import cupy
-
     s2, power, count = (None if x is None else cupy.ascontiguousarray(x, np.float64) for x in (s2, power, count))
     out, threads = cupy.zeros((3, bins + 1), np.float64), kernels.Constants("sums").THREADS
     blocks = min(4 * kernels.properties(s2.device.id).multiprocessors, -(-s2.size // threads))
