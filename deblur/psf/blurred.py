@@ -117,30 +117,31 @@ def from_blurred(
         if progress:
             progress(next(done), total)
 
-    s = min(s, _needed(y, s)) if s > 9 else s
+    s = _frame(y, s, size is None)
     step()
-    scales, found = _scales(y, s), []
+    found = []
     with ThreadPoolExecutor(max(1, min(cores(), len(_WAYS)))) as pool:
-        for h in pool.map(lambda way: _estimated(scales, way, lam), _WAYS):
+        for h in pool.map(lambda way: _estimated(y, s, way, lam), _WAYS):
             found.append(h)
             step()
     similar = np.array([[_aligned(a, b)[1] for b in found] for a in found])
     best = int(similar.sum(axis=1).argmax())
     weights = similar[best] ** 4 / (similar[best] ** 4).sum()
     mean = np.tensordot(weights, [_aligned(h, found[best])[0] for h in found], 1)
-    h = _refined(scales[0], _cleaned(mean, 0.01), lam)
+    h = _refined(_Scale(y, s), _cleaned(mean, 0.01), lam)
     apart = np.array([_aligned(other, h)[0] for other in found]) - h
     error = float(np.sqrt((apart**2).sum() / len(found) / (h**2).sum()))
     step()
     status, why, details = _status(y, h, float((similar[best].sum() - 1) / max(len(_WAYS) - 1, 1)))
     shape = tuple(np.minimum(shape, s)) if size is None else shape
-    psf, varying = unit_sum(placed(h.astype(np.float64), shape)), None
+    by = _into(h, shape)
+    psf, varying = unit_sum(placed(_moved(h, by), shape)), None
     if grid is not None:
         local, positions = [], cell_centres(grid, whole.shape)
         side = max(6 * s, *(-(-n // k) for n, k in zip(whole.shape, grid, strict=True)))
         for centre in positions.reshape(-1, 2):
             part = _Scale(scaled(_part(whole, centre, min(side, _SIDE))), s)
-            local.append(placed(_refined(part, h, lam, centred=False), shape))
+            local.append(placed(_moved(_refined(part, h, lam, centred=False), by), shape))
             step()
         varying = PSFMap(positions, _smooth(np.array(local, float), positions, psf))
     return PSFEstimate(psf, error, status, why, details, varying)
@@ -186,13 +187,20 @@ def _smooth(psfs: np.ndarray, positions: np.ndarray, mean: np.ndarray) -> np.nda
     return (psfs / psfs.sum(axis=(1, 2), keepdims=True)).reshape(*positions.shape[:2], *mean.shape)
 
 
-def _needed(y: np.ndarray, size: int) -> int:
-    """The side of the frame that the PSF needs, with some room, from an estimate at a coarse scale."""
-    coarse = max(9, size // 3 | 1)
-    h = _estimated(_scales(_resized(y, coarse / size), coarse), _WAYS[-1], 1e-3)
+def _frame(y: np.ndarray, size: int, guess: bool) -> int:
+    """The side of the frame in which a PSF of a size is estimated, with room for a centre that is not known yet.
+
+    A guessed size gives way to what an estimate at a coarse scale needs.
+    """
+    most = size if guess else 3 * size // 2 | 1
+    if size <= 9:
+        return most
+    coarse = max(9, most // 3 | 1)
+    h = _estimated(_resized(y, coarse / most), coarse, _WAYS[-1], 1e-3)
     at = np.arange(coarse)
     variance = max(p @ at**2 - (p @ at) ** 2 for p in (h.sum(axis=0), h.sum(axis=1)))
-    return math.ceil(5.6 * math.sqrt(variance) * size / coarse + 3) | 1
+    needed = math.ceil(5.6 * math.sqrt(variance) * most / coarse + 3) | 1
+    return min(max(needed, 9 if guess else size), most)
 
 
 def _resized(y: np.ndarray, by: float) -> np.ndarray:
@@ -213,9 +221,9 @@ def _scales(y: np.ndarray, size: int) -> list[_Scale]:
     return [_Scale(y if s == size else _resized(y, s / size), s) for s in sizes]
 
 
-def _estimated(scales: list[_Scale], way: tuple[float, int], last_lam: float) -> np.ndarray:
+def _estimated(y: np.ndarray, size: int, way: tuple[float, int], last_lam: float) -> np.ndarray:
     """The PSF (size, size), in one way."""
-    lam, coarsest = way
+    (lam, coarsest), scales = way, _scales(y, size)
     h = np.zeros((0, 0), np.float32)
     for scale in reversed(scales):
         s = scale.size
@@ -245,12 +253,12 @@ class _Scale:
 
     def __init__(self, seen: np.ndarray, size: int) -> None:
         self.size, rows_cols = size, seen.shape
-        lengths = [scipy.fft.next_fast_len(n + 2 * size, real=True) for n in rows_cols]
+        lengths = [scipy.fft.next_fast_len(n + size, real=True) for n in rows_cols]
         self._torus, self._grown = Torus(lengths), wrapped(seen, lengths)
         self._seen = self._torus.analyse(self._grown)
         rows, cols = scipy.fft.fftfreq(lengths[0])[:, None], scipy.fft.rfftfreq(lengths[1])
         self._power = (4 * np.sin(np.pi * rows) ** 2 + 4 * np.sin(np.pi * cols) ** 2).astype(np.float32)
-        self._gradients = _differences(self._grown)
+        self._gradients, self._seen_part = _differences(self._grown), tuple(slice(n) for n in rows_cols)
         self._inside = np.zeros(self._gradients.shape, bool)  # both pixels of a difference in the frame
         self._inside[0, : rows_cols[0], : rows_cols[1] - 1] = True
         self._inside[1, : rows_cols[0] - 1, : rows_cols[1]] = True
@@ -270,6 +278,9 @@ class _Scale:
             spectrum *= 1 / (power + np.float32(beta) * self._power)
             f = self._torus.synthesise(spectrum, overwrite=True)
             beta *= 2
+        beyond = self._torus.synthesise(self._spectrum(h) * self._torus.analyse(f))
+        beyond[self._seen_part] = self._grown[self._seen_part]
+        self._grown, self._seen = beyond, self._torus.analyse(beyond)
         return f
 
     def _spectrum(self, h: np.ndarray) -> np.ndarray:
@@ -343,12 +354,26 @@ def _cleaned(h: np.ndarray, faint: float) -> np.ndarray:
     return unit_sum(np.where((size >= min(0.1 * h.sum(), size.max()))[parts], h, 0))
 
 
-def _centred(h: np.ndarray) -> np.ndarray:
-    """Its centre of gravity moved to the centre, by whole pixels."""
+def _moved(h: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """A PSF moved by whole pixels."""
     from scipy.ndimage import shift
 
-    by = -np.rint(centre_of_gravity(h))
     return unit_sum(shift(h, by, order=0)) if by.any() else h
+
+
+def _centred(h: np.ndarray) -> np.ndarray:
+    """Its centre of gravity moved to the centre."""
+    return _moved(h, -np.rint(centre_of_gravity(h)))
+
+
+def _into(h: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The shortest move (2,) after which the centre of the frame, of that shape, holds as much light as possible."""
+    by = []
+    for axis, length in enumerate(shape):
+        line, middle = h.sum(axis=1 - axis), (len(h) - 1) // 2 - (length - 1) // 2
+        light = [line[i : i + length].sum() - 1e-6 * abs(i - middle) for i in range(len(h) - length + 1)]
+        by.append(middle - int(np.argmax(light)) if light else 0)
+    return np.array(by)
 
 
 def _aligned(h: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, float]:
