@@ -35,7 +35,6 @@ STAGES: dict[str, dict[str, Any]] = {
     "all": {},
     "one way alone": {"_WAYS": blurred._WAYS[:1]},
     "without the last iterations": {"_LAST_STEPS": 0},
-    "scales that differ by 2": {"_SCALE_STEP": 2.0},
 }
 
 

@@ -10,6 +10,7 @@ import deblur
 from deblur.cli import main
 from deblur.operators.torus import wrapped
 from deblur.psf import PSFStatus, blurred, from_blurred
+from deblur.psf.estimate import placed
 
 
 def shaken(rng, psf, rows=(180, 320), cols=(150, 290), noise=0.002):
@@ -151,11 +152,39 @@ def test_images_without_information_are_refused(image, size, says):
         deblur.blind(image, size, stack_axis=0 if image.ndim == 3 else None)
 
 
-def test_the_size_may_be_left_out(rng):
+def test_the_size_may_be_left_out_or_twice_too_large(rng):
     psf = deblur.psf.camera_shake(9, 4)
-    found = from_blurred(shaken(rng, psf)[1])
-    assert max(found.psf.shape) <= 25
-    assert alike(found.psf, psf) > 0.85
+    g = shaken(rng, psf)[1]
+    for size in (None, 18):
+        found = from_blurred(g, size)
+        assert max(found.psf.shape) <= 25
+        assert alike(found.psf, psf) > 0.85
+
+
+def test_a_psf_whose_centre_of_gravity_is_far_from_its_middle_is_found_whole(rng):
+    psf = np.zeros((13, 13))
+    psf[1:12, 6], psf[1:3, 5:8] = 0.05, 0.08
+    found = from_blurred(shaken(rng, psf / psf.sum())[1], 13).psf
+    assert alike(found, psf) > 0.85
+    assert np.ptp(np.nonzero(found.sum(axis=1) > 0.02)[0]) >= 9
+
+
+def test_a_psf_is_moved_into_the_frame_that_is_asked_for(rng):
+    h = np.zeros((13, 13))
+    h[2:9, 8] = 1 / 7
+    for shape in ((7, 3), (8, 4), (7, 13)):
+        assert placed(blurred._moved(h, blurred._into(h, shape)), shape).sum() == pytest.approx(1)
+    assert not blurred._into(h, (13, 15)).any()
+
+
+def test_predicted_borders_bring_the_scene_nearer_to_the_truth(rng):
+    psf = deblur.psf.camera_shake(9, 4)
+    truth, g = shaken(rng, psf, noise=0.0)
+    scale = blurred._Scale(g.astype(np.float32), 9)
+    scenes = [scale.scene(psf, 1e-4)[:140, :140] for _ in range(6)]
+    first, last = (((scene - truth) ** 2).mean() for scene in (scenes[0], scenes[-1]))
+    assert last < 0.75 * first
+    np.testing.assert_array_equal(scale._grown[:140, :140], g.astype(np.float32))
 
 
 def test_a_sharp_picture_is_left_as_it_is(rng):
