@@ -14,8 +14,8 @@ The PSF's centre is not known while it grows: so its frame is half as large agai
 image is taken to be what scene and PSF predict.
 
 Where the iterations end depends on where they begin: so several PSFs are estimated, with another first λ and another
-first scale, and one by last iterations that start from their mean, weighted by the correlation with the one that is
-most similar to all. Of these the result is the one that the image's power spectrum contradicts least.
+first scale. Of these the result is the one that the image's power spectrum contradicts least and that is most similar
+to the others.
 
 References
 ----------
@@ -40,7 +40,7 @@ from ..operators.torus import Torus, wrapped
 from ..operators.varying import cell_centres
 from ..solvers.noise import noise_level, psf_error
 from .estimate import PSFEstimate, PSFMap, PSFStatus, centre_of_gravity, grey, placed
-from .models import Size, as_shape, unit_sum
+from .models import Size, as_shape, coordinates, unit_sum
 
 _CONTRAST = 0.2  # standard deviation to which the image is scaled; all other values refer to it
 _LEAST_LAM = 1e-4  # limit of λ at all scales
@@ -115,8 +115,9 @@ def from_blurred(
         return ((part - black) * (_CONTRAST / deviation)).astype(np.float32)
 
     y = scaled(y)
-    lam = min(max(16 * noise_level(y.astype(float)) ** 2, _LEAST_LAM), 1e-3)
-    done, total = itertools.count(1), len(_WAYS) + 2 + (0 if grid is None else grid[0] * grid[1])
+    noise = noise_level(y.astype(float))
+    lam = min(max(16 * noise**2, _LEAST_LAM), 1e-3)
+    done, total = itertools.count(1), len(_WAYS) + 1 + (0 if grid is None else grid[0] * grid[1])
 
     def step() -> None:
         if progress:
@@ -129,17 +130,13 @@ def from_blurred(
         for h in pool.map(lambda way: _estimated(y, s, way, lam), _WAYS):
             found.append(h)
             step()
-    similar = np.array([[_aligned(a, b)[1] for b in found] for a in found])
-    best = int(similar.sum(axis=1).argmax())
-    weights = similar[best] ** 4 / (similar[best] ** 4).sum()
-    mean = np.tensordot(weights, [_aligned(h, found[best])[0] for h in found], 1)
-    candidates = [_refined(_Scale(y, s), _cleaned(mean, 0.01), lam), *found]
-    wrong = np.array([psf_error(y, h.astype(np.float64))[0] for h in candidates])
-    h = candidates[int(np.rint(50 * wrong).argmin())]  # the first of those that are least wrong, to 2 %
+    similarity = (np.array([[_aligned(a, b)[1] for b in found] for a in found]).sum(axis=1) - 1) / (len(found) - 1)
+    wrong = np.array([psf_error(y, h.astype(np.float64))[0] for h in found])
+    best = np.lexsort([-similarity, np.rint(50 * wrong)])[0]  # the most similar of the least wrong, to 2 %
+    h = found[best]
     apart = np.array([_aligned(other, h)[0] for other in found]) - h
     error = float(np.sqrt((apart**2).sum() / len(found) / (h**2).sum()))
-    step()
-    status, why, details = _status(y, h, float((similar[best].sum() - 1) / max(len(_WAYS) - 1, 1)), float(wrong.max()))
+    status, why, details = _status(float(h.max()), noise / _CONTRAST, float(similarity[best]), float(wrong.max()))
     shape = tuple(np.minimum(shape, s)) if size is None else shape
     by = _into(h, shape)
     psf, varying = unit_sum(placed(_moved(h, by), shape)), None
@@ -150,16 +147,15 @@ def from_blurred(
             part = _Scale(scaled(_part(whole, centre, min(side, _SIDE))), s)
             local.append(placed(_moved(_refined(part, h, lam, centred=False), by), shape))
             step()
-        varying = PSFMap(positions, _smooth(np.array(local, float), positions, psf))
+        varying = PSFMap(positions, np.array(local, float).reshape(*grid, *shape))
     return PSFEstimate(psf, error, status, why, details, varying)
 
 
-def _status(y: np.ndarray, h: np.ndarray, similarity: float, error: float) -> tuple[PSFStatus, str, dict[str, float]]:
+def _status(peak: float, noise: float, similarity: float, error: float) -> tuple[PSFStatus, str, dict[str, float]]:
     """The status of a PSF, its reasons and the evidence."""
-    noise = noise_level(y.astype(float)) / _CONTRAST
     alike = f"PSFs found in several ways are {similarity:.2f} alike (correlation)"
     doubts = {
-        "the image is not blurred, so there is nothing to do: most of the PSF is one pixel": h.max() > 0.5,
+        "the image is not blurred, so there is nothing to do: most of the PSF is one pixel": peak > 0.5,
         f"noise is {noise:.2f} of the image's standard deviation": noise > 0.3,
         f"{alike}, {_ALIKE} or more are needed": similarity < _ALIKE,
         f"the image's power spectrum contradicts one of them, by {error:.2g} of its sum": error > 0.03,
@@ -185,15 +181,6 @@ def _part(y: np.ndarray, centre: Sequence[float] | np.ndarray, side: int) -> np.
     return y[top : top + side, left : left + side]
 
 
-def _smooth(psfs: np.ndarray, positions: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """PSFs (K, m, n) of a grid of places (R, S, 2), each pixel a linear function of the place: (R, S, m, n)."""
-    places = positions.reshape(-1, 2) - positions.mean(axis=(0, 1))
-    powers = np.column_stack([np.ones(len(places)), places / np.maximum(abs(places).max(axis=0), 1)])
-    fitted = powers @ np.linalg.lstsq(powers, (psfs - mean).reshape(len(psfs), -1), rcond=1e-6)[0]
-    psfs = np.maximum(mean + fitted.reshape(psfs.shape), 0)
-    return (psfs / psfs.sum(axis=(1, 2), keepdims=True)).reshape(*positions.shape[:2], *mean.shape)
-
-
 def _frame(y: np.ndarray, size: int, guess: bool) -> int:
     """The side of the frame in which a PSF of a size is estimated, with room for a centre that is not known yet.
 
@@ -204,19 +191,15 @@ def _frame(y: np.ndarray, size: int, guess: bool) -> int:
         return most
     coarse = max(9, most // 3 | 1)
     h = _estimated(_resized(y, coarse / most), coarse, _WAYS[-1], 1e-3)
-    at = np.arange(coarse)
-    variance = max(p @ at**2 - (p @ at) ** 2 for p in (h.sum(axis=0), h.sum(axis=1)))
+    variance = max(float((line**2 * h).sum()) for line in coordinates(h.shape))
     needed = math.ceil(5.6 * math.sqrt(variance) * most / coarse + 3) | 1
     return min(max(needed, 9 if guess else size), most)
 
 
-def _resized(y: np.ndarray, by: float) -> np.ndarray:
-    return _resize(y, [max(16, round(n * by)) for n in y.shape])
-
-
-def _resize(a: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+def _resized(a: np.ndarray, by: float, least: int = 16) -> np.ndarray:
     from skimage.transform import resize
 
+    shape = [max(least, round(n * by)) for n in a.shape]
     return resize(a, shape, order=1, anti_aliasing=True, mode="reflect").astype(np.float32)
 
 
@@ -240,7 +223,7 @@ def _estimated(y: np.ndarray, size: int, way: tuple[float, int], last_lam: float
             h = np.zeros((s, s), np.float32)
             h[s // 2, s // 2 - 1 : s // 2 + 1] = 0.5
         elif len(h) != s:
-            h = _centred(unit_sum(np.maximum(_resize(h, (s, s)), 0)))
+            h = _centred(unit_sum(np.maximum(_resized(h, s / len(h), 3), 0)))
         for _ in range(_STEPS):
             h = _centred(_cleaned(scale.psf(scale.scene(h, lam), h), 0.05))
             lam = max(lam / 1.1, _LEAST_LAM)
@@ -338,12 +321,7 @@ class _Toeplitz:
 
 def _differences(f: np.ndarray) -> np.ndarray:
     """Differences (2, M, N) to the next column and to the next row of an image that wraps."""
-    out = np.empty((2, *f.shape), f.dtype)
-    np.subtract(f[:, 1:], f[:, :-1], out=out[0, :, :-1])
-    np.subtract(f[:, 0], f[:, -1], out=out[0, :, -1])
-    np.subtract(f[1:], f[:-1], out=out[1, :-1])
-    np.subtract(f[0], f[-1], out=out[1, -1])
-    return out
+    return np.stack([np.diff(f, axis=1, append=f[:, :1]), np.diff(f, axis=0, append=f[:1])])
 
 
 def _window(a: np.ndarray, reach: int) -> np.ndarray:
