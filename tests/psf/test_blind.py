@@ -76,26 +76,6 @@ def test_the_unit_of_the_image_does_not_matter(few_ways, rng):
     np.testing.assert_allclose(one.psf, other.psf, atol=1e-6)
 
 
-def test_sizes_that_are_even_or_not_square_are_kept(few_ways, rng):
-    _, g = shaken(rng, deblur.psf.motion(5, 0.0), (100, 148), (200, 260))
-    found = from_blurred(g, (4, 9))
-    assert found.psf.shape == (4, 9)
-    assert found.psf.sum() == pytest.approx(1)
-
-
-def test_noise_alone_gives_no_psf(few_ways, rng):
-    found = from_blurred(rng.standard_normal((64, 64)), 9)
-    assert found.status is PSFStatus.DOUBTFUL
-    assert "noise" in found.why
-
-
-def test_a_wall_of_bricks_is_not_trusted(few_ways):
-    wall = deblur.data.load("brick")[:136, :136].astype(float)
-    found = from_blurred(deblur.degrade(wall, deblur.psf.camera_shake(17, 2), noise=0.01, seed=0), 23)
-    assert found.status is PSFStatus.DOUBTFUL
-    assert "alike" in found.why
-
-
 def test_the_command_restores_without_a_psf_and_writes_none_it_does_not_trust(few_ways, rng, tmp_path, capsys):
     truth, g = shaken(rng, deblur.psf.motion(7, 40.0), (180, 300), (150, 270), 0.005)
     deblur.image.write(tmp_path / "blurred.tif", g)
@@ -147,20 +127,31 @@ def test_images_without_information_are_refused(image, size, says):
         deblur.blind(image, size, stack_axis=0 if image.ndim == 3 else None)
 
 
-def test_the_size_may_be_left_out_or_twice_too_large(rng):
+def test_the_size_may_be_left_out_or_twice_too_large_in_any_shape(rng):
     psf = deblur.psf.camera_shake(9, 4)
     g = shaken(rng, psf)[1]
-    for size in (None, 18):
+    for size in (None, (18, 15)):
         found = from_blurred(g, size)
-        assert max(found.psf.shape) <= 25
+        assert max(found.psf.shape) <= 25 if size is None else found.psf.shape == size
         assert alike(found.psf, psf) > 0.85
+
+
+def test_what_does_not_show_the_psf_is_not_trusted_and_says_why(few_ways, rng):
+    wall = deblur.data.load("brick")[:136, :136].astype(float)
+    wall = deblur.degrade(wall, deblur.psf.camera_shake(17, 2), noise=0.01, seed=0)
+    sharp = shaken(rng, deblur.psf.delta(1))[0]
+    noise = rng.standard_normal((64, 64))
+    for image, size, says in ((noise, 9, "noise"), (wall, 23, "alike"), (sharp, 9, "nothing to do")):
+        found = from_blurred(image, size)
+        assert found.status is PSFStatus.DOUBTFUL
+        assert says in found.why
 
 
 def test_a_psf_whose_centre_of_gravity_is_far_from_its_middle_is_found_whole(rng):
     psf = np.zeros((13, 13))
-    psf[1:12, 6], psf[1:3, 5:8] = 0.05, 0.08
-    found = from_blurred(shaken(rng, psf / psf.sum())[1], 13).psf
-    assert alike(found, psf) > 0.85
+    psf[1:12, 6], psf[1:3, 5:8] = 0.05, 0.12
+    found = from_blurred(shaken(rng, psf / psf.sum())[1], 11).psf  # its length
+    assert alike(found, psf) > 0.88
     assert np.ptp(np.nonzero(found.sum(axis=1) > 0.02)[0]) >= 9
 
 
@@ -180,12 +171,6 @@ def test_predicted_borders_bring_the_scene_nearer_to_the_truth(rng):
     first, last = (((scene - truth) ** 2).mean() for scene in (scenes[0], scenes[-1]))
     assert last < 0.75 * first
     np.testing.assert_array_equal(scale._grown[:140, :140], g.astype(np.float32))
-
-
-def test_a_sharp_picture_is_left_as_it_is(rng):
-    found = from_blurred(shaken(rng, deblur.psf.delta(1))[0], 9)
-    assert found.status is PSFStatus.DOUBTFUL
-    assert "nothing to do" in found.why
 
 
 def test_psfs_of_a_grid_are_alike_where_the_blur_is_the_same_everywhere(few_ways, rng):
