@@ -9,7 +9,6 @@ import deblur
 from deblur.cli import main
 from deblur.operators.torus import wrapped
 from deblur.psf import PSFStatus, blurred, from_blurred
-from deblur.psf.estimate import placed
 
 
 def shaken(rng, psf, rows=(180, 320), cols=(150, 290), noise=0.002):
@@ -117,7 +116,6 @@ def test_colours_share_their_psf(few_ways, rng):
         (np.ones((64, 64)), 9, "constant"),
         (np.eye(17), 9, "twice as many"),
         (np.eye(64), 2, "3 pixels or more"),
-        (np.eye(64), 33, "twice as many"),
         (np.full((64, 64), np.nan), 9, "finite"),
         (np.eye(64)[None].repeat(2, 0), 9, "one by one"),
     ],
@@ -139,12 +137,10 @@ def test_the_size_may_be_left_out_or_twice_too_large_in_any_shape(rng):
 def test_what_does_not_show_the_psf_is_not_trusted_and_says_why(few_ways, rng):
     wall = deblur.data.load("brick")[:136, :136].astype(float)
     wall = deblur.degrade(wall, deblur.psf.camera_shake(17, 2), noise=0.01, seed=0)
-    sharp = shaken(rng, deblur.psf.delta(1))[0]
-    noise = rng.standard_normal((64, 64))
+    noise, sharp = rng.random((64, 64)), shaken(rng, deblur.psf.delta(1))[0]
     for image, size, says in ((noise, 9, "noise"), (wall, 23, "alike"), (sharp, 9, "nothing to do")):
         found = from_blurred(image, size)
-        assert found.status is PSFStatus.DOUBTFUL
-        assert says in found.why
+        assert (found.status, says in found.why) == (PSFStatus.DOUBTFUL, True), found.why
 
 
 def test_a_psf_whose_centre_of_gravity_is_far_from_its_middle_is_found_whole(rng):
@@ -155,21 +151,12 @@ def test_a_psf_whose_centre_of_gravity_is_far_from_its_middle_is_found_whole(rng
     assert np.ptp(np.nonzero(found.sum(axis=1) > 0.02)[0]) >= 9
 
 
-def test_a_psf_is_moved_into_the_frame_that_is_asked_for(rng):
-    h = np.zeros((13, 13))
-    h[2:9, 8] = 1 / 7
-    for shape in ((7, 3), (8, 4), (7, 13)):
-        assert placed(blurred._moved(h, blurred._into(h, shape)), shape).sum() == pytest.approx(1)
-    assert not blurred._into(h, (13, 15)).any()
-
-
 def test_predicted_borders_bring_the_scene_nearer_to_the_truth(rng):
     psf = deblur.psf.camera_shake(9, 4)
     truth, g = shaken(rng, psf, noise=0.0)
     scale = blurred._Scale(g.astype(np.float32), 9)
     scenes = [scale.scene(psf, 1e-4)[:140, :140] for _ in range(6)]
-    first, last = (((scene - truth) ** 2).mean() for scene in (scenes[0], scenes[-1]))
-    assert last < 0.75 * first
+    assert ((scenes[-1] - truth) ** 2).mean() < 0.75 * ((scenes[0] - truth) ** 2).mean()
     np.testing.assert_array_equal(scale._grown[:140, :140], g.astype(np.float32))
 
 
