@@ -33,9 +33,8 @@ STAGED = 12  # cases that are also restored with less
 #: What each stage of the estimate gains: settings of `deblur.psf.blurred` without it.
 STAGES: dict[str, dict[str, Any]] = {
     "all": {},
-    "one way alone": {"_WAYS": blurred._WAYS[:1]},
+    "two ways": {"_WAYS": blurred._WAYS[:2]},
     "without the last iterations": {"_LAST_STEPS": 0},
-    "scales that differ by 2": {"_SCALE_STEP": 2.0},
 }
 
 

@@ -109,8 +109,7 @@ def blind(
     options["psfs"] = estimate.map
     one = estimate.psf if estimate.map is None else None
     result = solve(img, one, lam, channel_axis=channel_axis, stack_axis=stack_axis, **options)
-    restored = Frames(result.image, channel_axis, stack_axis, None, None)
-    rough = _density(restored.data) / _density(frames.data)
+    rough = _density(Frames(result.image, channel_axis, stack_axis, None, None).data) / _density(frames.data)
     if estimate.status.ok and options["method"] == "tv" and rough > 0.72:
         why = f"edges of the restored image are still {rough:.2f} as dense as before (0.72 or less is needed)"
         estimate = replace(estimate, status=psf.PSFStatus.DOUBTFUL, why=f"{estimate.why}; {why}")
