@@ -51,7 +51,7 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request], Resu
     In 21 night scenes the blurred scene is off the white level by 9 to 60 % (root mean square), where white things are
     blurred exactly by at most 4 %.
     """
-    if not request.may_be_clipped or frames.masked is not None:
+    if not request.may_be_clipped or frames.masked is not None or frames.given.kind == "b":
         return False
     g, top = frames.levels, largest(frames.extremes)
     found = saturated(g) & (g == g.max())
@@ -77,16 +77,16 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
         "the solve failed": result.status in (Status.NOT_CONVERGED, Status.INACCURATE),
     }
     blur = operator.shift_invariant
-    wrong = displaced(blur.psf, blur.origin) if request.problem.axes == 3 and blur is not None else None
-    if wrong is not None:
+    if request.problem.axes == 3 and blur is not None and (wrong := displaced(blur.psf, blur.origin)) is not None:
         warn(f"this PSF is off centre: {wrong}")
         return replace(result, checks=f"the PSF is off centre: {wrong}")
     why = next((words for words, applies in unchecked.items() if applies), "")
     if why:
         return replace(result, checks=f"PSF and boundary were not compared with the image: {why}")
-    if request.linear and saturated(_grey(frames)).any():
-        words = f"the sensor may have clipped pixels, which method {result.method!r} cannot hide: see mask='saturated'"
-        result = replace(result, checks=words)
+    if saturated(_grey(frames)).any():
+        result = replace(
+            result, checks="the sensor may have clipped pixels, which are not hidden: see mask='saturated'"
+        )
     named = not request.detected and isinstance(request.lam, str) and operator.boundary in TESTED
     if operator.boundary.open and blur is not None:
         wrong = alarm(_grey(frames), blur.psf)

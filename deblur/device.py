@@ -36,8 +36,7 @@ class _CuPy:
             raise AttributeError(name)
         import cupy
 
-        vars(self)[name] = getattr(cupy, name)  # found there from now on
-        return vars(self)[name]
+        return vars(self).setdefault(name, getattr(cupy, name))  # found there from now on
 
 
 cupy = _CuPy()

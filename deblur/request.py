@@ -101,9 +101,11 @@ class Request:
     @property
     def may_be_clipped(self) -> bool:
         """Whether pixels that the sensor clipped are looked for, to be hidden; the linear formula alone cannot."""
-        problem, plain = self.problem, self.method == self.lam == self.asked_prior == "auto"
-        free = self.weights is self.mask is None and problem.axes == 2 and problem.fidelity.name == "gaussian"
-        return free and (not self.linear or (plain and problem.formula == "tikhonov" and not problem.inverse))
+        problem = self.problem
+        plain = self.method == self.lam == self.asked_prior == "auto" and problem.formula == "tikhonov"
+        # A scene that is wrong beyond the frame contradicts white pixels, too.
+        free = self.weights is self.mask is None and problem.axes == 2 and problem.operator.boundary.open
+        return free and problem.fidelity.name == "gaussian" and (not self.linear or (plain and not problem.inverse))
 
     @property
     def rule(self) -> float | str:
@@ -197,10 +199,8 @@ def check_request(
         lam, lam_reason = row.lam, f"the default of {row.name}"
     operator_for = functools.partial(_operator, psf, o["psfs"], shape, o["origin"])
     boundary, dtype = o["boundary"], check_dtype(o["dtype"])
-    fidelity = DataFidelity(
-        o["data"] or (row.fidelity if row else "gaussian"), float(o["background"]), o["delta"] or 0.0
-    )
-    noise, counts = o["noise"], fidelity.name == "poisson"
+    noise, data = o["noise"], o["data"] or (row.fidelity if row else "gaussian")
+    fidelity, counts = DataFidelity(data, float(o["background"]), o["delta"] or 0.0), data == "poisson"
     if isinstance(noise, tuple) and not counts:
         raise ValueError(f"noise={noise!r} is for photon counts (data='poisson'); give one standard deviation")
     if counts and noise is not None:

@@ -207,7 +207,8 @@ def delete(Q: Array, R: Array, gone: np.ndarray, which: str = "row", overwrite: 
         xp is np
         and gone[-1] - k == p - 1  # SciPy takes neighbours
         and rotations_are_faster(name, m, n, p, economic)
-        and not (downdates and _near_span(Q, k, p, n))
+        # Near the span of Q SciPy fails, or leaves Q with a column of zeros.
+        and not (downdates and (m - p < n or not np.linalg.norm(Q[k : k + p], 2) < 0.995))
     ):
         return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite, False)
     if which == "col":
@@ -278,11 +279,6 @@ def _close_to_span(q: np.ndarray, u: np.ndarray, which: str, economic: bool) -> 
         return False
     size = np.square(u).sum(axis=0)
     return not bool((size - np.square(q.T @ u).sum(axis=0) > 1e-2 * size).all())
-
-
-def _near_span(q: np.ndarray, k: int, p: int, n: int) -> bool:
-    """Whether unit vectors k to k + p lie near the span of Q: SciPy then fails, or leaves Q with a column of zeros."""
-    return len(q) - p < n or not np.linalg.norm(q[k : k + p], 2) < 0.995
 
 
 def _completed(q: Array, r: Array) -> tuple[Array, Array]:

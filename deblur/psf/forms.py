@@ -90,10 +90,8 @@ def parse_with_voxel(text: str) -> tuple[np.ndarray, tuple[float, ...] | None]:
     known = "; the forms are " + ", ".join(FORMS)
     name, colon, rest = text.strip().partition(":")
     name = name.strip().lower()
-    if name == "volume" and colon:
-        return load_with_voxel(text)
     if name not in TABLE or not colon:
-        if not text.strip() or not located(text)[0].exists():
+        if not (name == "volume" and colon) and (not text.strip() or not located(text)[0].exists()):
             raise ValueError(f"{text!r} is neither a file nor a known form of PSF{known}")
         return load_with_voxel(text)
     usage, parameters, needed = _words(name)
@@ -101,9 +99,8 @@ def parse_with_voxel(text: str) -> tuple[np.ndarray, tuple[float, ...] | None]:
     if not needed <= len(words) <= len(parameters):
         raise ValueError(f"psf {text!r} must be written {usage}{known}")
     try:
-        arguments: dict[str, Any] = {
-            p: _READERS.get(p, float)(word) for p, word in zip(parameters, words, strict=False)
-        }
+        values = [_READERS.get(p, float)(word) for p, word in zip(parameters, words, strict=False)]
+        arguments: dict[str, Any] = dict(zip(parameters, values, strict=False))
     except ValueError:
         raise ValueError(f"psf {text!r} must be written {usage}, in numbers{known}") from None
     try:

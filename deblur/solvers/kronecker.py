@@ -142,7 +142,8 @@ def _axis(blur: Blur, axis: int, factor: np.ndarray, dtype: np.dtype, device: De
     symmetric = split and (boundary.toeplitz or boundary.transform == "cosine")
     if device.gpu is None:
         a = axis_matrix(factor, blur.extension(axis))
-        parts = _even_odd(a) if split else [a]
+        # The even-to-even and odd-to-odd parts of a centrosymmetric matrix.
+        parts = [_fold(part, -1)[i] for i, part in enumerate(_fold(a, -2))] if split else [a]
     else:
         parts = kronecker_gpu.parts(factor, *two_a_place(blur.extension(axis)), shape, split)
     found = [_svd(part, symmetric, boundary.toeplitz) for part in parts]
@@ -253,11 +254,6 @@ def _unfold(even: Array, odd: Array, axis: int, n: int) -> Array:
     if n % 2:
         x[_at(axis, half)] = even[_at(axis, half)]
     return x
-
-
-def _even_odd(a: Array) -> list[Array]:
-    """The even-to-even and odd-to-odd parts of a centrosymmetric matrix."""
-    return [_fold(part, -1)[i] for i, part in enumerate(_fold(a, -2))]
 
 
 def _svd(a: Array, symmetric: bool, flipped: bool) -> Svd:

@@ -181,15 +181,14 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         g = g + g.dtype.type(raised)
         fidelity = replace(problem.fidelity, background=problem.fidelity.background + raised)
         problem = replace(problem, fidelity=fidelity, noise=problem.noise and problem.noise._replace(read=0.0))
+    low, high = problem.bounds or (0.0, math.inf)
     if not largest(w * g):
-        low, _ = problem.bounds or (0.0, 0.0)
         scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
         return Solution(scene, 0, True, "the image is black", History(np.zeros(1), np.zeros(1)))
     stop, converged, why = problem.stop, False, ""
     by_error, tolerance = stop.rtol is None, stop.rtol or 0.0
     count = stop.max_iterations or (300 if by_error else 1000)
     if by_error:
-        low, high = problem.bounds or (0.0, math.inf)
         problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
         darkest = _darkest(problem, g, w)
         problem = replace(problem, bounds=(darkest, high))

@@ -166,7 +166,8 @@ def test_trips_is_called_as_its_source_says(scene, monkeypatch):
 
 def test_variational_methods_run_or_say_why():
     names = [*(m.name for m in deblur.METHODS.values() if not m.linear), "tv-masked"]
-    found = compare.run("camera64", "gaussian:5,1", 0.01, "unknown", names, size=32, repeats=1, memory=False)
+    options = {"size": 32, "repeats": 1, "memory": False, "time_limit": 300}  # Numba compiles
+    found = compare.run("camera64", "gaussian:5,1", 0.01, "unknown", names, **options)
     for row in found.rows[1:]:
         assert row.status in ("ok", "refused", "failed"), row
         assert (row.status == "ok") == (row.mse is not None)

@@ -1,13 +1,10 @@
 """`deblur.compare`: what is measured, what is refused, and that one method cannot spoil a run."""
 
-import ast
 import csv
 import io
 import json
 import re
 import shlex
-import signal
-import subprocess
 import sys
 import time
 import warnings
@@ -76,24 +73,6 @@ def enter(monkeypatch, **acts):
 
 def run(images, *arguments, **options):
     return compare.run(images, PSF, *arguments, **({"repeats": 1, "memory": False} | options))
-
-
-def test_imports_point_down_the_list_in_the_package():
-    """The order is that of the table in the docstring of `deblur.compare`; the package itself stands above it."""
-    order = re.findall(r"^``(\w+)/?``", compare.__doc__, re.MULTILINE)
-    package = Path(compare.__file__).parent
-    assert set(order) == {path.stem for path in package.glob("[a-z]*.py")} | {"adapters"}
-    seen = 0
-    for path in [*package.glob("[a-z]*.py"), *package.glob("adapters/*.py")]:
-        inside = len(path.relative_to(package).parts) - 1  # 1 for a file of adapters/
-        own = "adapters" if inside else path.stem
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.level == 1 + inside:
-                seen += 1
-                assert order.index(own) < order.index(node.module.split(".")[0]), (path.name, node.module)
-            if isinstance(node, ast.ImportFrom) and node.level:
-                assert not [alias.name for alias in node.names if re.match("_(?!_)", alias.name)], path.name
-    assert seen > 30
 
 
 # ------------------------------------------------------------------------------------- cases
@@ -536,46 +515,6 @@ def test_bad_settings_are_refused_before_any_work(picture, tmp_path):
     with pytest.raises(ValueError, match="larger than|too few"):
         compare.run(picture, np.ones((50, 50)), folder=tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_ctrl_c_in_the_middle_of_a_run_and_resume(tmp_path):
-    """The real signal to a real process: what is done is written, and the next call goes on from there."""
-    out = tmp_path / "out"
-    command = [
-        sys.executable, "-m", "deblur", "compare", "--image", "camera64", "--psf", "gaussian:5,1", "--size", "44",
-        "--method", "auto", "kronecker", "gauss-seidel", "fft", "--output", str(out),
-    ]  # fmt: skip
-    process = subprocess.Popen(
-        [*command, "--repeats", "20"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A shell that runs the tests in the background has them ignore the signal, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    deadline = time.monotonic() + 60
-    while not (out / "rows.jsonl").exists() or (out / "rows.jsonl").read_text().count('"row"') < 3:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    time.sleep(0.1)  # now gauss-seidel is at work
-    process.send_signal(signal.SIGINT)
-    said, complained = process.communicate(timeout=60)
-    assert process.returncode == 130, complained
-    assert "Traceback" not in complained
-    assert "--resume" in complained
-    assert "interrupted" in said
-    first = json.loads((out / "compare.json").read_text())
-    assert not first["complete"]
-    assert (out / "compare.html").exists()
-    assert [row["method"] for row in first["rows"]] == ["blurred", "auto", "kronecker"]
-    rest = ["--resume", "--repeats", "1", "--no-memory"]
-    done = subprocess.run([*command, *rest], capture_output=True, text=True, check=True)
-    assert "fft" in done.stdout
-    second = json.loads((out / "compare.json").read_text())
-    assert second["complete"]
-    assert second["rows"][:3] == first["rows"]
-    assert [row["session"] for row in second["rows"]] == [0, 0, 0, 1, 1]
 
 
 def test_the_documentation_can_be_typed(tmp_path, monkeypatch):

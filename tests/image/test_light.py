@@ -216,5 +216,5 @@ def test_the_command_line_hints_at_light_and_clipping(tmp_path, rng, capsys):
     clipped, camera = sorted(hints("lit.png"))
     assert "Maker" in camera
     assert "--gamma srgb" in camera
-    assert "'pcg' cannot hide: see mask='saturated'" in clipped
+    assert "not hidden: see mask='saturated'" in clipped
     assert hints("lit.png", "-q") == []

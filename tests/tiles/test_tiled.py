@@ -247,13 +247,13 @@ def test_what_refining_leaves_is_predicted_next_to_a_short_last_tile_too(rng, re
 
 def test_threads_are_bounded(rng, monkeypatch):
     seen = set()
-    real = scipy.fft.rfftn
+    real = scipy.fft.rfft
 
     def watched(*args, **kwargs):
         seen.add((threading.current_thread() is threading.main_thread(), scipy.fft.get_workers()))
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(device.scipy.fft, "rfftn", watched)
+    monkeypatch.setattr(device.scipy.fft, "rfft", watched)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     h = psf.motion(5, 40)
     g = picture(h, "unknown", (160, 160), rng)
