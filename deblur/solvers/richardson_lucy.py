@@ -266,7 +266,7 @@ def _sides(psf: np.ndarray) -> list[int]:
 def _darkest(problem: Problem, g: Array, w: Array) -> float:
     """The level below which no scene pixel is taken to lie: of some up to the darkest local mean of the image, that
     under which one of two images with independent noise predicts the other best. Two pixels count as one along the
-    axes on which the PSF is long."""
+    axes on which the PSF is long; of a large image the prediction is measured in two windows."""
     xp, blur, (low, high) = problem.xp, problem.operator.shift_invariant, problem.bounds or (0.0, math.inf)
     if blur is None:
         return low
@@ -281,20 +281,23 @@ def _darkest(problem: Problem, g: Array, w: Array) -> float:
 
     noise = random_signs(g.shape, g.dtype, xp) * xp.sqrt(_variance(problem, g))
     g, w = filled(g, w), coarse(xp.broadcast_to(w, g.shape))
-    one, other = (coarse(half).astype(g.dtype) for half in (g + noise, g - noise))
+    both = coarse(xp.concatenate([g + noise, g - noise])).astype(g.dtype)
     padded = np.pad(blur.psf, [(0, m % 2 * (i - len(sizes) in halved)) for i, (m, _) in enumerate(sizes)])
-    blur = Blur(coarse(padded) * 2 ** len(halved), one.shape[2:], str(blur.boundary))
+    blur = Blur(coarse(padded) * 2 ** len(halved), both.shape[2:], str(blur.boundary))
     problem = replace(problem, operator=blur, fidelity=replace(problem.fidelity, weights=w))
     background, seen = g.dtype.type(problem.fidelity.background), blur.adjoint(w)
     shown = seen >= 0.9 * seen.max()
-    level = xp.where(shown, blur.adjoint(w * ((one + other) / 2 - background)) / xp.where(shown, seen, 1), math.inf)
+    level = xp.where(shown, blur.adjoint(w * (coarse(g) - background)) / xp.where(shown, seen, 1), math.inf)
     highest = min(float(level.min()) / blur.dc_gain, high)
+    windows = cut(problem, both, w, side=_sides(blur.psf), interior=True, most=2)
+    problem, both, w = windows or (problem, both, w)
+    one, other, w = (xp.ascontiguousarray(x) for x in (both[::2], both[1::2], w[::2]))
 
     def unlikely(darkest: float, most: int = 60) -> float:
         run = _Run(replace(problem, bounds=(darkest, high)), one, w, watched=True)
         divergences: list[float] = []
         for n in run.steps(None, most):
-            expected = xp.maximum(blur.forward(run.point) + background, run.floor)
+            expected = xp.maximum(problem.operator.forward(run.point) + background, run.floor)
             divergences.append(float(sum_of(w * (expected - other * xp.log(expected)))))
             if n >= min(most, 1.5 * int(np.argmin(divergences)) + 4):
                 break
@@ -302,11 +305,7 @@ def _darkest(problem: Problem, g: Array, w: Array) -> float:
 
     if not low < highest:
         return low
-    step = (highest - low) / 5
-    scores = {darkest: unlikely(darkest) for darkest in low + step * np.arange(6)}
-    found = min(scores, key=scores.__getitem__)
-    scores |= {x: unlikely(x) for x in (found - step / 2, found + step / 2) if low < x < highest}
-    return float(min(scores, key=scores.__getitem__))
+    return float(min(np.linspace(low, highest, 9), key=unlikely))
 
 
 def _variance(problem: Problem, g: Array) -> Array:
