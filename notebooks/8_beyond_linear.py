@@ -81,8 +81,8 @@ show(panels)
 #
 # Where light is counted, noise grows with brightness. Richardson-Lucy's steps belong to that noise, keep the scene
 # positive, and have the exact weights at the edge of the frame. There is no λ: early iterations are smooth, late ones
-# fit the noise. It stops where it predicts held-out pixels best: noise cannot be predicted, and its level need not be
-# known.
+# fit the noise. It stops where the error is expected to be least, by two images whose noise is independent: the level
+# of the noise need not be known.
 
 # %%
 truth = scene[4:-4, 4:-4]
