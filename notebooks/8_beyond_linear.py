@@ -60,7 +60,8 @@ show(panels)
 #
 # A lamp is brighter than the sensor can say, so the pixels around its image read 1 and mean "1 or more". They are known
 # by their value. Hidden, they no longer contradict the blur, and the lamp's trace can be followed back by the pixels
-# beside it. Light is never negative: that is a bound.
+# beside it. `deblur.solve` finds and hides them by itself unless a linear method is named. Light is never negative:
+# that is a bound.
 
 # %%
 night = 0.7 * scene
@@ -70,9 +71,12 @@ shake = deblur.psf.camera_shake(13, seed=3)
 truth = np.minimum(night[6:-6, 6:-6], 1)
 burnt = np.minimum(deblur.degrade(night, shake, noise=0.005, boundary="unknown", seed=0), 1)
 
-linear = deblur.solve(burnt, shake, boundary="unknown")
+linear = deblur.solve(burnt, shake, method="pcg", boundary="unknown")
+default = deblur.solve(burnt, shake, boundary="unknown")
+print(default.checks)
 hidden = deblur.solve(burnt, shake, lam="auto", method="tv", mask=burnt >= 1, bounds="nonnegative", boundary="unknown")
-panels = {"burnt": burnt, "linear formula": linear.image, "burnt pixels hidden": hidden.image}
+panels = {"burnt": burnt, "linear formula": linear.image, "nothing named": default.image}
+panels["hidden, tv, bounds"] = hidden.image
 decibels(truth, panels)
 show(panels)
 
