@@ -289,22 +289,22 @@ def _darkest(problem: Problem, g: Array, w: Array) -> float:
     shown = seen >= 0.9 * seen.max()
     level = xp.where(shown, blur.adjoint(w * (coarse(g) - background)) / xp.where(shown, seen, 1), math.inf)
     highest = min(float(level.min()) / blur.dc_gain, high)
+    if not low < highest:
+        return low
     windows = cut(problem, both, w, side=_sides(blur.psf), interior=True, most=2)
     problem, both, w = windows or (problem, both, w)
     one, other, w = (xp.ascontiguousarray(x) for x in (both[::2], both[1::2], w[::2]))
 
-    def unlikely(darkest: float, most: int = 60) -> float:
+    def unlikely(darkest: float) -> float:
         run = _Run(replace(problem, bounds=(darkest, high)), one, w, watched=True)
         divergences: list[float] = []
-        for n in run.steps(None, most):
+        for n in run.steps(None, 60):
             expected = xp.maximum(problem.operator.forward(run.point) + background, run.floor)
             divergences.append(float(sum_of(w * (expected - other * xp.log(expected)))))
-            if n >= min(most, 1.5 * int(np.argmin(divergences)) + 4):
+            if n >= min(60, 1.5 * int(np.argmin(divergences)) + 4):
                 break
         return min(divergences)
 
-    if not low < highest:
-        return low
     return float(min(np.linspace(low, highest, 9), key=unlikely))
 
 
