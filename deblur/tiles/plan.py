@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..device import CPU, Device, format_bytes, free_memory
+from ..operators.matrix import by
 from ..options import check_lam
 from ..request import check_request
 from ..solvers.start import SMOOTHING
@@ -99,8 +100,8 @@ class TilePlan:
         if self.answer in ("tiles", "measure", "refine"):
             times = f"in {self.passes} passes " if self.passes > 1 else ""
             lines += [
-                f"tiles       {self.tiles} of {_by(self.tile)} pixels of an image of {_by(self.shape)}, {self.dtype}",
-                f"overlap     {_by(self.overlap)} pixels on each side; {times}{self.work:.3g} times the image's work",
+                f"tiles       {self.tiles} of {by(self.tile)} pixels of an image of {by(self.shape)}, {self.dtype}",
+                f"overlap     {by(self.overlap)} pixels on each side; {times}{self.work:.3g} times the image's work",
             ]
         if self.answer == "refine" or (self.answer == "tiles" and any(self.overlap)):
             once = self.answer != "refine"
@@ -232,7 +233,7 @@ def _measured(task: _Task) -> TilePlan:
     overlaps = [task.overlap] if task.overlap else [tuple(k * m for m in task.psf) for k in (4, 2, 1)]
     tile, overlap = next(((t, d) for d in overlaps if (t := _tile(task, d))), (None, overlaps[-1]))
     if tile is None:
-        why = f"no tile with an overlap of {_by(overlap)} pixels fits {format_bytes(task.memory)}"
+        why = f"no tile with an overlap of {by(overlap)} pixels fits {format_bytes(task.memory)}"
         return _whole_or_none(task, why)
     if tile == task.size:
         return _plan(task, "whole", "the image is one tile")
@@ -268,7 +269,7 @@ def _predicted(task: _Task) -> TilePlan:
         )
     else:
         overlap = tuple(wanted)
-        far = _by(overlap if len(set(overlap)) > 1 else overlap[:1])
+        far = by(overlap if len(set(overlap)) > 1 else overlap[:1])
         why = f"the influence of a pixel falls below {task.tolerance:.1e} of the range {far} pixels away"
     fits = _need(task, size) <= task.memory
     tile = None if overlap is None else _tile(task, overlap)
@@ -462,10 +463,6 @@ def _need(task: _Task, part: Sequence[int], overlap: Sequence[int] = (), passes:
 
 def _window(size: Sequence[int], tile: Sequence[int], beyond: Sequence[int]) -> Size:
     return tuple(min(n, t + 2 * d) for n, t, d in zip(size, tile, beyond, strict=True))
-
-
-def _by(sides: Sequence[int]) -> str:
-    return " x ".join(map(str, sides))
 
 
 def _up(a: int, b: int) -> int:
