@@ -4,7 +4,7 @@
 // kernels read and write every array once, and the numbers stay on the device until the host looks at several
 // iterations together.
 //
-// Kernels (THREADS threads a block, a pixel a thread, grid-stride)
+// Kernels (THREADS threads a block, EACH pixels a thread at once)
 //   expect       what the scene should have given: e = max(H f + b, floor); w g / e; the divergence of the counts from
 //                e
 //   advance      the multiplicative step, and the point that is extrapolated along the last move (scaled heavy ball)
@@ -24,31 +24,43 @@ constexpr int DONE = 0, COUNT = 1, TOLERANCE = 2, LIMIT = 3, FLOOR = 4, PREVIOUS
 constexpr int BATCH = 10;  // most iterations between two looks of the host
 constexpr int RECORD = 2;  // the divergence, the change
 
-// Where element i of a contiguous volume lies in one with gaps.
-__device__ __forceinline__ index_t place(index_t i, unsigned rows, unsigned cols, index_t ld, index_t lds) {
-    const index_t row = i / cols, slice = row / rows;
-    return slice * lds + (row - slice * rows) * ld + (i - row * cols);
+constexpr int EACH = 4;  // pixels of a row that a thread takes at once, 32 apart
+
+// each(at, from) for this thread's pixels: where they lie in contiguous images, and in images with gaps. A warp takes
+// parts of rows, so that no pixel costs a division.
+template <class F>
+__device__ __forceinline__ void pixels(index_t ld, index_t lds, index_t stride, int planes, unsigned slices, unsigned rows,
+                                       unsigned cols, F each) {
+    const unsigned parts = (cols + 32 * EACH - 1) / (32 * EACH);
+    const index_t all = (index_t)slices * rows * parts;
+    for (index_t k = ((index_t)blockIdx.x * THREADS + threadIdx.x) / 32; k < all; k += gridDim.x * (THREADS / 32)) {
+        const index_t row = k / parts, slice = row / rows;
+        const unsigned col = (unsigned)(k - row * parts) * 32 * EACH + threadIdx.x % 32;
+        for (int p = 0; p < planes; ++p) {
+            const index_t at = (p * (index_t)slices * rows + row) * cols + col;
+            const index_t from = p * stride + slice * lds + (row - slice * rows) * ld + col;
+            if (col + 32 * (EACH - 1) < cols) {
+                UNROLL for (int u = 0; u < EACH; ++u) each(at + 32 * u, from + 32 * u);
+            } else {
+                for (int u = 0; col + 32 * u < cols; ++u) each(at + 32 * u, from + 32 * u);
+            }
+        }
+    }
 }
 
 // g, w (null: ones) and ratio are whole images.
 extern "C" __global__ void __launch_bounds__(THREADS)
-expect(const real* hf, long long ldhf, long long lds, long long stride, int planes, unsigned slices, unsigned rows,
-       unsigned cols, const real* g, const real* w, real background, real floor, real* ratio,
-       double* control, double* sums, double* partial, unsigned* tickets) {
+expect(const real* __restrict__ hf, long long ldhf, long long lds, long long stride, int planes, unsigned slices,
+       unsigned rows, unsigned cols, const real* __restrict__ g, const real* __restrict__ w, real background, real floor,
+       real* __restrict__ ratio, double* control, double* sums, double* partial, unsigned* tickets) {
     if (control[DONE] != 0) return;
-    const index_t plane = (index_t)slices * rows * cols;
     double mine[OF_EXPECT] = {0};
-    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
-        const index_t from = place(i, rows, cols, ldhf, lds);
-#pragma unroll 1
-        for (int p = 0; p < planes; ++p) {
-            const index_t at = p * plane + i;
-            const real e = maximum(hf[p * stride + from] + background, floor);
-            const real counts = g[at], weight = w ? w[at] : real(1), off = e - counts;
-            ratio[at] = weight * (counts / e);
-            mine[0] += weight * (off + (counts > 0 ? counts * log(counts / e) : real(0)));
-        }
-    }
+    pixels(ldhf, lds, stride, planes, slices, rows, cols, [&](index_t at, index_t from) {
+        const real e = maximum(hf[from] + background, floor);
+        const real counts = g[at], weight = w ? w[at] : real(1), quotient = counts / e;
+        ratio[at] = weight * quotient;
+        mine[0] += weight * (e - counts + (quotient > 0 ? counts * log(quotient) : real(0)));
+    });
     if (!grid_sum<THREADS>(mine, partial, tickets) || threadIdx.x > 0) return;
     const int n = (int)control[COUNT];
     const double divergence = mine[0], infinite = __longlong_as_double(0x7ff0000000000000ll);
@@ -64,30 +76,24 @@ expect(const real* hf, long long ldhf, long long lds, long long stride, int plan
 
 // The scene `f` and the point take the place of those of the iteration before. Sensitivity 0: not seen.
 extern "C" __global__ void __launch_bounds__(THREADS)
-advance(const real* top, long long ldtop, long long lds, long long stride, int planes, unsigned slices, unsigned rows,
-        unsigned cols, real* point, const real* sensitivity, real kept, real low, real high, real* f,
-        const double* control, double* sums, double* partial, unsigned* tickets) {
+advance(const real* __restrict__ top, long long ldtop, long long lds, long long stride, int planes, unsigned slices,
+        unsigned rows, unsigned cols, real* __restrict__ point, const real* __restrict__ sensitivity, real kept,
+        real low, real high, real* __restrict__ f, const double* control, double* sums, double* partial, unsigned* tickets) {
     if (control[DONE] != 0) return;
     const real a = (control[SINCE] - 1) / (control[SINCE] + 2);
-    const index_t plane = (index_t)slices * rows * cols;
     double mine[SUMS - OF_EXPECT] = {0, 0};
-    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
-        const index_t from = place(i, rows, cols, ldtop, lds);
-#pragma unroll 1
-        for (int p = 0; p < planes; ++p) {
-            const index_t at = p * plane + i;
-            const real began = point[at], s = sensitivity[at];
-            real now = s > 0 ? began * maximum(top[p * stride + from], real(0)) / s : began;
-            now = now < low ? low : now > high ? high : now;
-            const real moved = now - f[at];
-            mine[0] += (double)moved * moved;
-            mine[1] += (double)now * now;
-            f[at] = now;
-            // Not down to zero, from which no product returns.
-            const real x = maximum(now + a * moved, kept * now);
-            point[at] = x < low ? low : x > high ? high : x;
-        }
-    }
+    pixels(ldtop, lds, stride, planes, slices, rows, cols, [&](index_t at, index_t from) {
+        const real began = point[at], s = sensitivity[at], before = f[at];
+        real now = s > 0 ? began * maximum(top[from], real(0)) / s : began;
+        now = now < low ? low : now > high ? high : now;
+        const real moved = now - before;
+        mine[0] += (double)moved * moved;
+        mine[1] += (double)now * now;
+        f[at] = now;
+        // Not down to zero, from which no product returns.
+        const real x = maximum(now + a * moved, kept * now);
+        point[at] = x < low ? low : x > high ? high : x;
+    });
     if (!grid_sum<THREADS>(mine, partial, tickets) || threadIdx.x > 0) return;
     UNROLL for (int k = OF_EXPECT; k < SUMS; ++k) sums[k] = mine[k - OF_EXPECT];
 }

@@ -54,7 +54,10 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request], Resu
     if not request.may_be_clipped or frames.masked is not None or frames.given.kind == "b":
         return False
     g, top = frames.levels, largest(frames.extremes)
-    found = saturated(g) & (g == g.max())
+    brightest = g == g.max()
+    if max(3, 1e-4 * g.size) >= float(total(brightest.astype(np.float32))):
+        return False
+    found = saturated(g) & brightest
     share = float(total(found.astype(np.float32))) / g.size
     if not (1e-4 < share < 0.2 and top > 0):
         return False

@@ -432,6 +432,7 @@ class Properties(NamedTuple):
     multiprocessors: int
     capability: int  # 90 for 9.0
     shared_memory: int  # the most bytes that a block gets
+    cache: int  # bytes of its second level
 
 
 @functools.cache
@@ -442,4 +443,5 @@ def properties(device: int) -> Properties:
         int(p["multiProcessorCount"]),
         10 * int(p["major"]) + int(p["minor"]),
         int(p["sharedMemPerBlockOptin"]),
+        int(p["l2CacheSize"]),
     )

@@ -261,7 +261,7 @@ def test_a_kernel_is_compiled_only_if_the_driver_refuses_the_shipped_code(folder
     cuda["cupy.cuda.function"].Module = Module
     for name, module in cuda.items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(kernels, "properties", lambda device: kernels.Properties(132, 86, 1 << 16))
+    monkeypatch.setattr(kernels, "properties", lambda device: kernels.Properties(132, 86, 1 << 16, 1 << 22))
     monkeypatch.setattr(kernels, "architecture", lambda: "sm_86")
     monkeypatch.setattr(kernels, "_machine_code", lambda *unit: b"compiled")
     (folder / "demo.cu").write_text(SCALE)

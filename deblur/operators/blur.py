@@ -250,11 +250,23 @@ class Blur(LinearMap):
         f : (..., P, Q) array
         """
         g, device = self.checked(g, self.image_shape, "the image")
-        return self._folded(self.torus(device).product(g, self.transfer(g.dtype, device), conjugate=True))
+        shape = None if self._by_kernels(g) else self._reached
+        return self._folded(self.torus(device).product(g, self.transfer(g.dtype, device), conjugate=True, shape=shape))
+
+    def _by_kernels(self, x: Array) -> bool:
+        """Whether kernels of a GPU continue scenes like x on the torus itself, and fold them back."""
+        return is_cupy(x) and self.boundary.mirrors and self.psf.ndim == 2
+
+    @property
+    def _reached(self) -> list[int]:
+        """The shape of a scene, continued as far as the PSF reaches."""
+        if not self.boundary.continued:
+            return list(self.scene_shape)
+        return [n + sum(p) for n, p in zip(self.image_shape, self._pads, strict=True)]
 
     def _continued(self, f: Array) -> Array:
         """Scenes, continued as far as the PSF reaches; on a GPU perhaps on the torus already."""
-        if is_cupy(f) and self.boundary.mirrors and self.psf.ndim == 2:
+        if self._by_kernels(f):
             return torus_gpu.mirrored(f, self._lengths, self._pads)
         if self.boundary.continued:
             for axis, pads in enumerate(self._pads):
@@ -263,11 +275,11 @@ class Blur(LinearMap):
 
     def _folded(self, f: Array) -> Array:
         """The transpose of `_continued`, from the torus."""
-        if not self.boundary.continued:
-            return corner(f, self.scene_shape)
-        if is_cupy(f) and self.boundary.mirrors and self.psf.ndim == 2:
+        if self._by_kernels(f):
             return torus_gpu.folded(f, self.image_shape, self._pads)
-        f = corner(f, [n + sum(p) for n, p in zip(self.image_shape, self._pads, strict=True)])
+        f = corner(f, self._reached)
+        if not self.boundary.continued:
+            return f
         for axis, pads in reversed([*enumerate(self._pads)]):
             f = self.boundary.fold(f, axis - self.psf.ndim, *pads)
         return f

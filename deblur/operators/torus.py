@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,7 +56,8 @@ class Torus:
         """F⁻¹ (by · F Rᵀ x), R the restriction to `x`'s size, or with the symbol's conjugate; the whole torus, or its
         first corner of a shape."""
         if self.device.gpu is not None and torus_gpu.serves(x, self.lengths, by):
-            return corner(torus_gpu.product(x, self.lengths, by, conjugate), shape or self.lengths)
+            shape = shape or self.lengths
+            return corner(torus_gpu.product(x, self.lengths, by, conjugate, shape), shape)
         spectrum = self.analyse(x)
         if conjugate:  # in place: (s* h)* = s h*
             self.device.xp.conjugate(spectrum, out=spectrum)
@@ -73,10 +75,21 @@ class Torus:
         xp = self.device.xp
         if self.device.gpu is not None and torus_gpu.serves_psf(psf, self.lengths):
             return torus_gpu.spectrum(psf, self.lengths, origin, np.dtype(dtype))
-        h = xp.zeros(self.lengths)
-        h[tuple(slice(m) for m in psf.shape)] = xp.asarray(psf)
-        spectrum = self.analyse(xp.roll(h, [-o for o in origin], range(h.ndim)))
-        return spectrum.astype(np.result_type(dtype, np.complex64), copy=False)
+        turns = [  # the origin comes to index 0
+            xp.asarray(np.exp(2j * np.pi / n * (np.arange(n) * o % n)).reshape(-1, *(1,) * (psf.ndim - 1 - axis)))
+            for axis, (n, o) in enumerate(zip(self.lengths, origin, strict=True))
+        ]
+        lines = self.device.fft.rfft(xp.asarray(psf, np.float64), self.lengths[-1])
+        lines *= turns[-1][: lines.shape[-1]]
+        out = xp.empty((*self.lengths[:-1], lines.shape[-1]), np.result_type(dtype, np.complex64))
+        step = max(1, (1 << 24) // math.prod(self.lengths[:-1]))  # columns: in double precision they are large
+        for first in range(0, lines.shape[-1], step):
+            part = lines[..., first : first + step]
+            for axis in self._axes[-2::-1]:
+                part = self.device.fft.fft(part, self.lengths[axis], axis)
+                part *= turns[axis]
+            out[..., first : first + step] = part
+        return out
 
     def power(self, psf: np.ndarray) -> Array:
         """|c|² of the PSF on half of the frequencies, float64; where its origin lies does not matter."""

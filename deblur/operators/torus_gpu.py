@@ -18,6 +18,7 @@ from ..device import Array, cupy, to_device
 from ..pool import pool
 
 _AT = kernels.Constants("spectrum")
+_DEPTH = kernels.Constants("volume")
 
 #: Rows before and after, columns before and after, that continue a scene.
 Pads = Sequence[tuple[int, int]]
@@ -92,31 +93,81 @@ def transforms(x: Array, lengths: tuple[int, ...]) -> bool:
     return len(lengths) in (1, 2, 3) and x.size > 0 and x.dtype.char in "fdFD"
 
 
-def product(x: Array, lengths: tuple[int, ...], by: Array, conjugate: bool) -> Array:
-    """F⁻¹ (by · F Rᵀ x) on the whole torus, for images (..., M, N) in its first corner."""
-    dtype, in_place = x.dtype, len(lengths) == 3  # a volume and its spectrum share the memory
-    if in_place:
-        images = cupy.zeros((x.size // math.prod(x.shape[-3:]), *lengths[:-1], 2 * by.shape[-1]), dtype)
-        images[(..., *map(slice, x.shape[-3:]))] = x.reshape(-1, *x.shape[-3:])
-        spectra = images.view(np.result_type(dtype, np.complex64))
-    else:
-        images = _whole(x, lengths)
-        spectra = cupy.empty((len(images), *by.shape), np.result_type(dtype, np.complex64))
-    there, back = plans(lengths, len(images), dtype, in_place)
+def product(x: Array, lengths: tuple[int, ...], by: Array, conjugate: bool, shape: Sequence[int]) -> Array:
+    """F⁻¹ (by · F Rᵀ x) for images in the torus's first corner: a corner that holds one of `shape` at least."""
+    if len(lengths) == 3:
+        return _product_of_volumes(x, lengths, by, conjugate, shape)
+    dtype, images = x.dtype, _whole(x, lengths)
+    spectra = cupy.empty((len(images), *by.shape), np.result_type(dtype, np.complex64))
+    there, back = plans(lengths, len(images), dtype)
     there.fft(images, spectra, 0)
-    by = cupy.ascontiguousarray(by)
-    is_complex = by.dtype.kind == "c"
-    symbol = by.view(dtype) if is_complex else by
-    args = (spectra.view(dtype), len(images), by.size, symbol, is_complex, conjugate, 1 / math.prod(lengths))
+    args = (spectra.view(dtype), len(images), by.size, *_symbol(by, dtype), conjugate, 1 / math.prod(lengths))
     kernels.spread("spectrum", "multiply", by.size, *args, dtype=dtype)
-    out = images if in_place else cupy.empty((len(images), *lengths), dtype)
+    out = cupy.empty((len(images), *lengths), dtype)
     back.fft(spectra, out, 0)
-    return out[..., : lengths[-1]].reshape(*x.shape[: -len(lengths)], *lengths)
+    return out.reshape(*x.shape[: -len(lengths)], *lengths)
+
+
+def _symbol(by: Array, dtype: np.dtype) -> tuple[Array, bool]:
+    """A symbol as the kernels take it: real numbers, and whether two of them are one number."""
+    by = cupy.ascontiguousarray(by)
+    return (by.view(dtype), True) if by.dtype.kind == "c" else (by, False)
+
+
+def _product_of_volumes(x: Array, lengths: tuple[int, ...], by: Array, conjugate: bool, shape: Sequence[int]) -> Array:
+    """The product in place: slices by cuFFT, few at once, as it needs their memory again; ``volume.cu`` between."""
+    dtype, (given, wanted) = x.dtype, (x.shape[-3], shape[0])
+    rows, wide = lengths[1], 2 * by.shape[-1]
+    images = x.reshape(-1, *x.shape[-3:])
+    device = kernels.properties(cupy.cuda.runtime.getDevice())
+    most = max(given, wanted)
+    chunk = max(most // 8, device.cache // (rows * wide * x.itemsize), 1)
+    out = cupy.empty((len(images), most, rows, wide), dtype)
+    columns = _columns(lengths[0], x.itemsize)
+    shared = lengths[0] * (2 * x.itemsize * (columns + 1) + 4)
+    grid = min(-(-rows * wide // 2 // columns), 16 * device.multiprocessors)
+    block = (columns, _DEPTH.THREADS // columns)
+    stages = _radices(lengths[0])
+    radices = sum(radix << 4 * i for i, radix in enumerate(stages))
+    args = (given, wanted, lengths[0], radices, len(stages), rows * wide // 2, *_symbol(by, dtype), conjugate)
+    for image, volume in zip(images, out, strict=True):
+        _laid(image, (rows, wide), out=volume[:given])
+        for i in range(0, given, chunk):
+            _slices_in_place(volume[i : min(i + chunk, given)], lengths, back=False)
+        kernels.get("volume", "depth", dtype)(grid, block, volume, *args, 1 / math.prod(lengths), shared_mem=shared)
+        for i in range(0, wanted, chunk):
+            _slices_in_place(volume[i : min(i + chunk, wanted)], lengths, back=True)
+    return out[:, :wanted, :, : lengths[-1]].reshape(*x.shape[:-3], wanted, *lengths[1:])
+
+
+def _slices_in_place(slices: Array, lengths: tuple[int, ...], back: bool) -> None:
+    """The transform of each slice, in rows that hold half a spectrum, or the one back."""
+    pair = slices, slices.view(np.result_type(slices.dtype, np.complex64))
+    plans(lengths[1:], len(slices), slices.dtype, padded=True)[back].fft(pair[back], pair[not back], 0)
+
+
+def _radices(length: int) -> list[int]:
+    """Those of the stages of a transform; the last may be one that no kernel has."""
+    stages = []
+    for radix in (4, 2, 3, 5, 7):
+        while length % radix == 0:
+            stages.append(radix)
+            length //= radix
+    return stages + [length] * (length > 1)
+
+
+def _columns(length: int, itemsize: int) -> int:
+    """How many columns a block of ``volume.cu`` takes, at most two lines of the cache; 0 if too few fit."""
+    room = kernels.properties(cupy.cuda.runtime.getDevice()).shared_memory // length
+    most = (room - 4) // (2 * itemsize) - 1
+    return min(128 // itemsize, 1 << most.bit_length() - 1) if most * itemsize >= 16 else 0
 
 
 def serves(x: Array, lengths: tuple[int, ...], by: Array) -> bool:
     """Whether `product` takes these arrays."""
     fits = x.size and len(lengths) in (1, 2, 3) and max(lengths) < 1 << 31 and by.shape == half_of(lengths)
+    if fits and len(lengths) == 3:
+        fits = max(_radices(lengths[0]), default=1) <= 7 and _columns(lengths[0], x.itemsize) > 0
     return bool(fits) and x.dtype.kind == "f" and by.dtype in (x.dtype, np.result_type(x.dtype, np.complex64))
 
 
@@ -231,9 +282,9 @@ def _whole(x: Array, lengths: tuple[int, ...]) -> Array:
     return out
 
 
-def _laid(images: Array, lengths: tuple[int, ...], pads: Pads = ((0, 0), (0, 0))) -> Array:
+def _laid(images: Array, lengths: tuple[int, ...], pads: Pads = ((0, 0), (0, 0)), out: Array | None = None) -> Array:
     """Images (k, M, N) in the first corner of a torus, continued by mirroring so far beyond each edge."""
-    out = cupy.empty((len(images), *lengths), images.dtype)
+    out = cupy.empty((len(images), *lengths), images.dtype) if out is None else out
     images, ld, stride = kernels.images(images)
     shape = images.shape[1:]
     args = (out, len(images), *lengths, images, ld, stride, *shape, *_extent(shape, pads))

@@ -350,7 +350,8 @@ class _Run:
         self.bounds = problem.bounds or (0.0, math.inf)
         self.mean = float(sum_of(self.w * g)) / float(sum_of(self.w))
         self.floor = g.dtype.type(np.finfo(g.dtype).eps * self.mean)
-        sensitivity = problem.operator.adjoint(xp.ascontiguousarray(w))
+        # Its own memory: of what `adjoint` returns, the whole torus may remain.
+        sensitivity = problem.operator.adjoint(xp.ascontiguousarray(w)).copy()
         # Below the root of eps the transforms' rounding would decide the quotient.
         least = math.sqrt(np.finfo(problem.dtype).eps) * sensitivity.max(
             axis=tuple(range(2, sensitivity.ndim)), keepdims=True

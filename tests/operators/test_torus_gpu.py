@@ -33,6 +33,32 @@ def test_a_product_is_the_cpus(cupy, rng, dtype, shape, kind):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("lengths", "given", "wanted"),
+    [
+        ((1, 5, 6), (1, 5, 6), (1, 5, 6)),
+        ((7, 9, 8), (5, 9, 7), (2, 3, 8)),
+        ((105, 6, 9), (35, 6, 9), (105, 6, 9)),
+        ((128, 33, 50), (101, 30, 44), (64, 33, 41)),
+        ((600, 4, 6), (1, 4, 6), (600, 1, 6)),  # fewer columns a block
+        ((22, 10, 7), (20, 8, 7), (3, 10, 7)),  # by transforms along all axes
+        ((48, 200, 240), (40, 190, 231), (32, 170, 200)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["complex", "conjugate", "real"])
+def test_a_product_of_volumes_is_the_cpus(cupy, rng, dtype, lengths, given, wanted, kind):
+    x = rng.standard_normal((2, *given)).astype(dtype)
+    by = np.fft.rfftn(rng.standard_normal(lengths))
+    by = abs(by) if kind == "real" else by
+    here = Torus(lengths).product(x.astype(np.float64), by, kind == "conjugate", wanted)
+    symbol = cupy.asarray(by.astype(np.result_type(dtype, np.complex64) if kind != "real" else dtype))
+    there = Torus(lengths, Device(0)).product(cupy.asarray(x), symbol, kind == "conjugate", wanted)
+    assert there.dtype == dtype
+    assert there.shape == here.shape
+    assert np.linalg.norm(there.get() - here) <= 20 * np.finfo(dtype).eps * np.linalg.norm(here)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("lengths", [(30, 45), (27, 33), (1, 45), (30, 1), (16, 16)])
 def test_transforms_are_the_cpus(cupy, rng, dtype, lengths):
     x = rng.standard_normal((2, 3, *lengths))[..., : max(lengths[0] - 3, 1), :]
