@@ -10,7 +10,8 @@ either, and "launches" how much it is given to do, both by CUPTI through PyTorch
 the time, "host", the device waits for Python. "slowed" is cold again with the host slowed: this process on one core,
 shared with another busy one. The floor is measured in the same run: cuFFT's real transforms, and passes over the image
 at the rate of a copy, as many as the method needs at least. "cpu" is a cold call of another process, on two cores.
-"asked" are the project's targets.
+"asked" are the project's targets. Volumes are a blurred picture, darker from slice to slice, and are called VOLUME
+times.
 
 --first: the first `reconstruct` of a process by each method, with empty and with full caches (CuPy's, ours, NVRTC's
 and the driver's). Every call has a process of its own, after the imports and a first allocation, which make the
@@ -36,7 +37,7 @@ from _common import ROOT, answer_of, asked, gpu_rates, save, slowed_host, table
 import deblur
 from deblur.methods import METHODS
 
-REPEATS, SLOWED = 5, 3
+REPEATS, SLOWED, VOLUME = 5, 3, 2
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Cell:
     """A row of the table: a problem, and the transforms and passes that it needs, each time or in all."""
 
     method: str
-    side: int
+    side: int | tuple[int, ...]
     options: dict[str, Any]
     lam: float | str
     transforms: int
@@ -54,6 +55,7 @@ class Cell:
     cold: float | None = None  # the target, in milliseconds
     kept: float | None = None
     cpu: bool = False
+    psf: tuple[int, ...] = ()  # of a volume
 
     @property
     def call(self) -> str:
@@ -63,6 +65,7 @@ class Cell:
 
 UNKNOWN = {"boundary": "unknown"}
 LUCY = UNKNOWN | {"rtol": 1e-12, "max_iterations": 100}
+FIFTY = LUCY | {"max_iterations": 50}
 PERIODIC, REFLECT, ZERO = ({"boundary": name} for name in ("periodic", "reflect", "zero"))
 CELLS = [
     Cell("fft", 1024, PERIODIC, 1e-2, 2, 4, cpu=True),
@@ -94,16 +97,26 @@ CELLS = [
     Cell("auto", 1024, UNKNOWN, "auto", 10, 20, cold=40, cpu=True),
     Cell("auto", 1024, UNKNOWN, "gcv", 10, 20, cold=40, cpu=True),
     Cell("auto", 4096, {}, "auto", 10, 20),
+    Cell("fft", (64, 512, 512), PERIODIC, 1e-2, 2, 4, psf=(15, 31, 31)),
+    Cell("dct", (64, 512, 512), REFLECT, 1e-2, 2, 4, psf=(15, 31, 31)),
+    Cell("pcg", (64, 512, 512), UNKNOWN, 1e-2, 10, 20, psf=(15, 31, 31)),
+    Cell("tv", (128, 512, 512), UNKNOWN, 2e-3, 4, 25, iterated=True, cold=1000, psf=(15, 31, 31)),
+    Cell("richardson-lucy", (64, 1024, 1024), FIFTY, 0.0, 4, 20, iterated=True, psf=(31, 61, 61)),
+    Cell("richardson-lucy", (64, 1024, 1024), FIFTY | PERIODIC, 0.0, 4, 20, iterated=True, cold=280, psf=(31, 61, 61)),
+    Cell("richardson-lucy", (35, 2048, 2048), FIFTY, 0.0, 4, 20, iterated=True, cold=3000, psf=(69, 181, 181)),
 ]
 
 
 @functools.cache
-def psfs_for(method: str) -> list[np.ndarray]:
+def psfs_for(method: str, shape: tuple[int, ...] = ()) -> list[np.ndarray]:
     """PSFs that the method serves, one for each call: what it takes to make them is no part of a restoration."""
-    return [_psf_for(method, i) for i in range(REPEATS + 1)]
+    return [_psf_for(method, shape, i) for i in range(REPEATS + 1)]
 
 
-def _psf_for(method: str, i: int) -> np.ndarray:
+def _psf_for(method: str, shape: tuple[int, ...], i: int) -> np.ndarray:
+    if shape:
+        axes = [np.exp(-0.5 * ((np.arange(n) - n // 2) / (0.15 * n + 0.01 * i)) ** 2) for n in shape]
+        return functools.reduce(np.multiply.outer, [axis / axis.sum() for axis in axes])
     if method == "dst":
         return deblur.psf.gaussian(3, 0.8 + 0.01 * i)
     if method in ("dct", "kronecker"):
@@ -123,14 +136,18 @@ def picture(side: int, psf: bytes, shape: tuple[int, int]) -> np.ndarray:
 
 def blurred(cell: Cell) -> np.ndarray:
     """The picture of a cell."""
+    if isinstance(cell.side, tuple):
+        dimmed = np.linspace(1, 0.3, cell.side[0], dtype=np.float32)
+        psf = psfs_for("auto")[0]
+        return dimmed[:, None, None] * picture(cell.side[-1], psf.tobytes(), psf.shape)
     psf = psfs_for(cell.method)[0]
     return picture(cell.side, psf.tobytes(), psf.shape)
 
 
 def solved(cell: Cell, image: Any, i: int) -> Any:
     """A cold call."""
-    stack = {"stack_axis": 0} if image.ndim > 2 else {}
-    psf = psfs_for(cell.method)[i]
+    stack = {"stack_axis": 0} if cell.frames > 1 else {}
+    psf = psfs_for(cell.method, cell.psf)[i]
     return deblur.solve(image, psf, cell.lam, method=cell.method, check=False, **stack, **cell.options)
 
 
@@ -169,12 +186,13 @@ def measured(cell: Cell, copy_rate: float) -> dict[str, Any]:
     g, stack = cupy.asarray(blurred(cell)), {}
     if cell.frames > 1:
         g, stack = cupy.stack([g * np.float32(1 - 1e-3 * i) for i in range(cell.frames)]), {"stack_axis": 0}
-    images = [g + np.float32(1e-3 * i) for i in range(REPEATS + 1)]
+    repeats = VOLUME if cell.psf else REPEATS
+    images = [g + np.float32(1e-3 * i) for i in range(repeats + 1)]
     first = solved(cell, g, 0)
     chosen = {"boundary": first.boundary} | ({"prior": "natural"} if first.prior == "natural" else {})
     kept = deblur.Deblurrer(
-        psfs_for(cell.method)[0], g.shape[-2:], float(first.lam), dtype=np.float32, gpu=True, method=cell.method,
-        **cell.options | chosen,
+        psfs_for(cell.method, cell.psf)[0], cell.side if cell.psf else g.shape[-2:], float(first.lam),
+        dtype=np.float32, gpu=True, method=cell.method, **cell.options | chosen,
     )  # fmt: skip
     row: dict[str, Any] = {"method": cell.method, "side": cell.side, "frames": cell.frames}
     row |= {"lam": str(cell.lam), "boundary": first.boundary, "prior": first.prior}
@@ -184,14 +202,15 @@ def measured(cell: Cell, copy_rate: float) -> dict[str, Any]:
         "kept": lambda i: kept.solve(images[i], check=False, **stack),
     }
     for name, call in calls.items():
-        found = milliseconds(call, wait)
+        found = milliseconds(call, wait, repeats)
         row |= {f"{name}_{part}": found[part] for part in ("median", "least", "most")}
         row[f"{name}_device"], row[f"{name}_launches"] = device_busy(lambda call=call: call(1), wait)
         row[f"{name}_asked"] = getattr(cell, name)
     with slowed_host():
-        row["cold_slowed"] = milliseconds(calls["cold"], wait, SLOWED)["median"]
+        row["cold_slowed"] = milliseconds(calls["cold"], wait, min(SLOWED, repeats))["median"]
     times = max(first.iterations, 1) if cell.iterated else 1
-    transform = milliseconds(lambda i: fft.rfft2(images[i]), wait)["median"]
+    axes = range(-(len(cell.psf) or 2), 0)
+    transform = milliseconds(lambda i: fft.rfftn(images[i], axes=axes), wait, repeats)["median"]
     row["floor"] = times * (cell.transforms * transform + 1e3 * cell.passes * g.nbytes / copy_rate)
     return row
 
@@ -285,7 +304,8 @@ def first_tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     def shown(t: dict[str, Any]) -> dict[str, Any]:
         frames = f"{t['frames']} × " if t["frames"] > 1 else ""
-        call = f"{t['method']} {frames}{t['side']}²" + (f", λ {t['lam']}" if t["lam"].isalpha() else "")
+        size = f"{t['side']}²" if isinstance(t["side"], int) else " × ".join(map(str, t["side"]))
+        call = f"{t['method']} {frames}{size}" + (f", λ {t['lam']}" if t["lam"].isalpha() else "")
         cold, kept = (f" (≤ {t[key]:g})" if t[key] else "" for key in ("cold_asked", "kept_asked"))
         row = {"call": call, "cold target": cold, "kept target": kept, "steps": t["iterations"] or "direct"}
         return t | row | {"faster": t["cpu"] / t["cold_median"] if t["cpu"] else None}
