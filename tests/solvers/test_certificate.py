@@ -28,9 +28,9 @@ def solved(rng, boundary, sides):
 
 
 def distances(found):
-    """How far each Result's objective and image are from those of 20,000 primal-dual iterations, relative to them."""
+    """How far each Result's objective and image are from those of 10,000 primal-dual iterations, relative to them."""
     results, images = zip(*found, strict=True)
-    scenes = reference([r.problem for r in results], images, 20000)
+    scenes = reference([r.problem for r in results], images, 10000)
     for r, g, scene in zip(results, images, scenes, strict=True):
         least, truth = r.problem.objective(g[None, None], scene[None, None]), scene[r.blur.crop]
         yield r, r.objective / least - 1, np.linalg.norm(r.image - truth) / np.linalg.norm(truth)
