@@ -135,7 +135,7 @@ def _grouped(shape, kind, wrap):
 
 def check(problem, g):
     # Within 1e-10 of the least; absolute deviations come there slowly, and to 1e-4.
-    steps = 12000 if problem.fidelity.name == "l1" else 2000
+    steps = 6000 if problem.fidelity.name == "l1" else 1000
     ref = reference([problem], [g], steps)[None]
     solution = solve_by_admm(changed(problem, rtol=1e-6, max_iterations=4000), g[None, None])
     least, found = problem.objective(g[None, None], ref), problem.objective(g[None, None], solution.scene)
