@@ -100,7 +100,7 @@ def test_colours_share_their_edges(rng):
 
 
 def test_frames_of_a_stack_are_their_own_problems(rng):
-    blur = Blur(PSF, (12, 10), "unknown")
+    blur = Blur(PSF, (8, 7), "unknown")
     g = np.stack([blur.forward(scene_like(rng, blur.scene_shape)) for _ in range(3)])[:, None]
     problem = problem_of(blur, "tv", 2e-3, rtol=1e-6, max_iterations=3000, bounds=(0.0, 1.0))
     together = solve(problem, g)
@@ -162,7 +162,7 @@ def test_single_precision_bears_any_units(rng, method, boundary, exponent):
 def test_threads_share_a_factor(rng, method, boundary):
     blur = Blur(PSF, (12, 11), boundary)
     images = rng.random((4, 1, 1, 12, 11))
-    problem = problem_of(blur, method, 1e-2, weights=rng.random((12, 11)))
+    problem = problem_of(blur, method, 1e-2, weights=rng.random((12, 11)), max_iterations=20)
     factor = (quadratic if method == "gradient" else admm).prepare(problem)
     alone = [solve_by_penalty(problem, g).scene for g in images]
     with ThreadPoolExecutor(4) as pool:
