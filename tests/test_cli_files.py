@@ -46,6 +46,10 @@ def reconstruct(*arguments):
     return main(["reconstruct", *map(str, arguments)])
 
 
+def heed_ctrl_c():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def command(*arguments, encoding=None, **options):
     """The command in a process of its own."""
     environment = {**os.environ, "PYTHONIOENCODING": encoding} if encoding else None
@@ -263,9 +267,8 @@ def test_a_picture_through_a_pipe(photograph, tmp_path):
     assert b"/dev/stdin is empty" in done.stderr
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
-def test_help_without_greek_letters_is_no_failure(encoding):
-    done = command("reconstruct", "--help", encoding=encoding)
+def test_help_without_greek_letters_is_no_failure():
+    done = command("reconstruct", "--help", encoding="ascii")
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"regularisation parameter ?" in done.stdout
 
@@ -311,7 +314,7 @@ def interrupted_after(arguments, marker, **options):
         [sys.executable, "-v", "-m", "deblur", *map(str, arguments)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed_ctrl_c,
         **options,
     ) as process:
         for line in process.stderr:
@@ -351,12 +354,12 @@ def test_interrupted_at_any_moment_it_leaves_nothing_half_done(photograph):
     before = sorted(os.listdir(path.parent))
     codes = set()
     run = ["--psf", psf, "--method", "tv", "--rtol", "1e-9", "--max-iterations", "3000", "--lam", "1e-3"]
-    for delay in np.linspace(0.2, 2.2, 5):
+    for delay in np.linspace(0.2, 2.2, 4):
         process = subprocess.Popen(
             [sys.executable, "-m", "deblur", "reconstruct", path, *run, "-o", path.with_name("out.png")],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=heed_ctrl_c,
         )
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
@@ -376,13 +379,8 @@ def test_interrupted_at_any_moment_it_leaves_nothing_half_done(photograph):
 
 def test_a_program_that_imports_deblur_keeps_its_own_ctrl_c():
     code = "import deblur, signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    assert done.stdout == "True\n"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, preexec_fn=heed_ctrl_c)
+    assert done.stdout == b"True\n"
 
 
 def test_an_interrupted_command_removes_its_partial_file(photograph, monkeypatch, capsys):

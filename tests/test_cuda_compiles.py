@@ -41,24 +41,17 @@ def _nvrtc(text, stem, arch, folder, whole):
     return log
 
 
-def _compiler():
+@pytest.fixture(scope="module")
+def compiler():
     if shutil.which("nvcc"):
-        return _nvcc, ""
+        return _nvcc
     try:
         from cupy.cuda import nvrtc
 
         nvrtc.getVersion()
     except (ImportError, OSError, RuntimeError) as error:
-        return None, f"neither nvcc nor NVRTC is there ({error})"
-    return _nvrtc, ""
-
-
-@pytest.fixture(scope="module")
-def compiler():
-    found, reason = _compiler()
-    if found is None:
-        pytest.skip(reason)
-    return found
+        pytest.skip(f"neither nvcc nor NVRTC is there ({error})")
+    return _nvrtc
 
 
 @pytest.mark.slow

@@ -62,23 +62,18 @@ def mse():
     return {row.name: (row, module.measure(row)) for row in module.PUBLISHED}, module
 
 
-@pytest.fixture
-def mse_rows(mse):
-    return mse[0]
+def test_mse_published_columns_are_the_thesis(mse):
+    assert {name: (row.degraded, row.recovered) for name, (row, _) in mse[0].items()} == TABLE_6_3
 
 
-def test_mse_published_columns_are_the_thesis(mse_rows):
-    assert {name: (row.degraded, row.recovered) for name, (row, _) in mse_rows.items()} == TABLE_6_3
-
-
-def test_mse_of_every_degraded_image_is_within_a_tenth_of_the_published(mse_rows):
-    for name, (_, found) in mse_rows.items():
+def test_mse_of_every_degraded_image_is_within_a_tenth_of_the_published(mse):
+    for name, (_, found) in mse[0].items():
         assert abs(found["degraded"] / TABLE_6_3[name][0] - 1) <= 0.1, name
 
 
-def test_mse_plain_formula_reproduces_the_blurred_noisy_rows(mse_rows):
+def test_mse_plain_formula_reproduces_the_blurred_noisy_rows(mse):
     for name in ("Blurred, salt & pepper", "Blurred, Gaussian"):
-        assert abs(math.log(mse_rows[name][1]["plain, best λ"] / TABLE_6_3[name][1])) <= math.log(1.4), name
+        assert abs(math.log(mse[0][name][1]["plain, best λ"] / TABLE_6_3[name][1])) <= math.log(1.4), name
 
 
 @pytest.mark.parametrize("name", ["Blurred, no noise", "Sharpened, no noise"])
@@ -91,14 +86,14 @@ def test_mse_rows_without_noise_mirror_the_lambda(mse, name):
     assert abs(deblur.metrics.mse(module.scene(), restored) / TABLE_6_3[name][1] - 1) <= 1e-4
 
 
-def test_mse_no_chosen_lambda_beats_the_best(mse_rows):
-    for name, (_, found) in mse_rows.items():
+def test_mse_no_chosen_lambda_beats_the_best(mse):
+    for name, (_, found) in mse[0].items():
         for method in ("plain", "suited"):
             assert found[f"{method}, best λ"] <= 1.02 * found[f"{method}, chosen λ"], name
 
 
-def test_mse_suited_method_is_never_worse_than_published_nor_than_the_plain_formula(mse_rows):
-    for name, (_, found) in mse_rows.items():
+def test_mse_suited_method_is_never_worse_than_published_nor_than_the_plain_formula(mse):
+    for name, (_, found) in mse[0].items():
         assert found["suited, chosen λ"] <= TABLE_6_3[name][1], name
         assert found["suited, chosen λ"] <= found["plain, chosen λ"], name
 
@@ -107,8 +102,8 @@ def test_mse_suited_method_is_never_worse_than_published_nor_than_the_plain_form
     ("name", "most"),
     [("Blurred, salt & pepper", 2.0e-4), ("Sharpened, salt & pepper", 5e-4), ("Blurred, Gaussian", 2.4e-3)],
 )
-def test_mse_suited_method_reaches_what_the_project_asks_of_it(mse_rows, name, most):
-    assert mse_rows[name][1]["suited, chosen λ"] <= most
+def test_mse_suited_method_reaches_what_the_project_asks_of_it(mse, name, most):
+    assert mse[0][name][1]["suited, chosen λ"] <= most
 
 
 def test_mse_footnotes_say_the_figures_of_this_run(mse):

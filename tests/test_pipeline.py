@@ -54,10 +54,12 @@ def dense_solution(g, blur, lam, formula):
 def test_every_method_equals_the_dense_solution(rng, method, boundary, formula):
     served = 0
     options = {"method": method, "boundary": boundary, "formula": formula}
-    shapes = ((9, 7), (1, 8), (10, 13), (9,), (7, 6, 5))
+    shapes = ((9, 7), (1, 8), (8, 11), (9,), (5, 4, 6))
     cases = [(shape, psf) for shape in shapes for psf in psfs(rng, len(shape)).items()]
-    # Each PSF and each shape meets each λ.
-    for (shape, (name, psf)), lam in zip(cases, itertools.cycle(LAMBDAS)):
+    # Each PSF and each shape meets each λ; a formula takes half of the PSFs of a shape, and the others of the next.
+    for i, ((shape, (name, psf)), lam) in enumerate(zip(cases, itertools.cycle(LAMBDAS))):
+        if (i + i // 4) % 2 == (formula == "hht"):
+            continue
         if shape[0] < psf.shape[0]:
             psf = psf[:1] / psf[:1].sum()
         blur = Blur(psf, shape, boundary)

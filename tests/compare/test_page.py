@@ -67,11 +67,15 @@ def page(found, tmp_path_factory):
     return path
 
 
+@pytest.fixture
+def text(page):
+    return page.read_text()
+
+
 # ------------------------------------------------------------------------------------- the text
 
 
-def test_page_is_whole_and_needs_nothing(found):
-    text = found.to_html()
+def test_page_is_whole_and_needs_nothing(text):
     parsed = Page(text)
     assert len(parsed.ids) == len(set(parsed.ids))
     for tag, attributes in parsed.tags:
@@ -107,8 +111,7 @@ def test_what_users_write_is_text_and_never_markup(found, monkeypatch):
     assert "<script>alert" not in made._repr_html_()
 
 
-def test_every_row_is_on_the_page_with_its_reason(found):
-    text = found.to_html()
+def test_every_row_is_on_the_page_with_its_reason(found, text):
     for row in found.rows:
         assert row.label in text
         if row.status != "ok":
@@ -166,8 +169,7 @@ def test_a_page_with_pictures_left_out_is_whole(found, monkeypatch):
     assert len(counts) > 5
 
 
-def test_pictures_of_the_page_are_the_pictures(found):
-    text = found.to_html()
+def test_pictures_of_the_page_are_the_pictures(found, text):
     uri = re.search(r'id="case1-sharp" alt="" src="data:image/png;base64,([^"]+)"', text).group(1)
     shown = iio.imread(io.BytesIO(base64.b64decode(uri)))
     assert np.array_equal(shown, as_8_bit(found.cases[0].truth))

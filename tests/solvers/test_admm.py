@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from covers import pairwise
 from problems import changed, problem_of
 from problems import solve as solve_by_penalty
 from references import PSF, check, dense_differences, scene_like
@@ -99,7 +100,7 @@ def test_colours_share_their_edges(rng):
 
 
 def test_frames_of_a_stack_are_their_own_problems(rng):
-    blur = Blur(PSF, (12, 10), "unknown")
+    blur = Blur(PSF, (8, 7), "unknown")
     g = np.stack([blur.forward(scene_like(rng, blur.scene_shape)) for _ in range(3)])[:, None]
     problem = problem_of(blur, "tv", 2e-3, rtol=1e-6, max_iterations=3000, bounds=(0.0, 1.0))
     together = solve(problem, g)
@@ -161,7 +162,7 @@ def test_single_precision_bears_any_units(rng, method, boundary, exponent):
 def test_threads_share_a_factor(rng, method, boundary):
     blur = Blur(PSF, (12, 11), boundary)
     images = rng.random((4, 1, 1, 12, 11))
-    problem = problem_of(blur, method, 1e-2, weights=rng.random((12, 11)))
+    problem = problem_of(blur, method, 1e-2, weights=rng.random((12, 11)), max_iterations=20)
     factor = (quadratic if method == "gradient" else admm).prepare(problem)
     alone = [solve_by_penalty(problem, g).scene for g in images]
     with ThreadPoolExecutor(4) as pool:
@@ -247,19 +248,19 @@ def test_array_libraries_and_dtypes_agree(xp, rng, boundary, method):
         assert np.abs(asnumpy(found.scene) - exact.scene)[(..., *blur.crop)].max() <= bound
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (2, 2), (9, 11)])
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_hostile_sizes(rng, boundary, shape):
+@pytest.mark.parametrize(
+    ("shape", "boundary", "method"), pairwise([(1, 1), (1, 9), (2, 2), (9, 11)], BOUNDARIES, ["tv", "tv2"])
+)
+def test_hostile_sizes(rng, boundary, shape, method):
     psf = np.array([[1.0]]) if min(shape) < 2 else np.array([[0.5, 0.3], [0.2, 0.0]])
     if shape == (1, 9):
         psf = np.array([[0.2, 0.5, 0.2, 0.1]])
     blur = Blur(psf, shape, boundary)
     g = rng.random(shape)[None, None]
-    for method in ("tv", "tv2"):
-        solution = solve(problem_of(blur, method, 1e-3, max_iterations=3000), g)
-        assert solution.converged
-        assert solution.scene.shape == (1, 1, *blur.scene_shape)
-        assert np.isfinite(solution.scene).all()
+    solution = solve(problem_of(blur, method, 1e-3, max_iterations=3000), g)
+    assert solution.converged
+    assert solution.scene.shape == (1, 1, *blur.scene_shape)
+    assert np.isfinite(solution.scene).all()
     constant = solve(problem_of(blur, "tv", 1e-3), np.full_like(g, 0.5))
     inner = constant.scene[0, 0][blur.crop]
     if boundary != "zero":
