@@ -28,9 +28,7 @@ def as_float(a: Any, name: str, *, dtype: np.dtype | None = None, finite: bool =
     return a
 
 
-def as_matrix(
-    a: Any, name: str = "a", *, square: bool = False, dtype: np.dtype | None = None, finite: bool = True
-) -> Array:
+def as_matrix(a: Any, name: str = "a", *, square: bool = False, finite: bool = True) -> Array:
     """`a` as a real floating-point matrix, shape (m, n); (n, n) if `square`. It may be `a` itself.
 
     Another shape is a LinAlgError, as in NumPy, which is a ValueError.
@@ -40,7 +38,7 @@ def as_matrix(
         raise np.linalg.LinAlgError(f"{name} must be a matrix (2-D), not an array of shape {a.shape}")
     if square and a.shape[0] != a.shape[1]:
         raise np.linalg.LinAlgError(f"{name} must be square, not of shape {a.shape}")
-    return as_float(a, name, dtype=dtype, finite=finite)
+    return as_float(a, name, finite=finite)
 
 
 def as_rhs(b: Any, rows: int, name: str = "b", *, dtype: np.dtype | None = None, finite: bool = True) -> Array:
@@ -51,9 +49,7 @@ def as_rhs(b: Any, rows: int, name: str = "b", *, dtype: np.dtype | None = None,
     return as_float(b, name, dtype=dtype, finite=finite)
 
 
-def as_system(
-    a: Any, b: Any, names: tuple[str, str] = ("a", "b"), *, square: bool = True, finite: bool = True
-) -> tuple[Array, Array]:
+def as_system(a: Any, b: Any, names: tuple[str, str] = ("a", "b"), *, finite: bool = True) -> tuple[Array, Array]:
     """Matrix and right-hand side(s) of one system, of matching shapes and in their common dtype.
 
     Raises
@@ -63,7 +59,7 @@ def as_system(
     ValueError
         If the shapes do not fit, or if `finite` and something is NaN or infinite.
     """
-    a = as_matrix(a, names[0], square=square, finite=finite)
+    a = as_matrix(a, names[0], square=True, finite=finite)
     b = as_rhs(b, a.shape[0], names[1], finite=finite)
     get_xp(a, b)  # refuses a mixture of host and device
     dtype = np.result_type(a.dtype, b.dtype)
