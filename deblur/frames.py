@@ -65,8 +65,12 @@ class Axes:
     shape : tuple of int
     stack : tuple of int
     channel : int or None
-    order : tuple of int
-        All axes: frames, colours, and those of space, as rows and columns.
+    order, in_space : tuple of int
+        All axes: frames, colours, and those of space, as rows and columns; and the latter alone.
+    space : tuple of int
+        The lengths of the axes of space: rows and columns of an image.
+    frames, colours : int
+        How many there are.
 
     Raises
     ------
@@ -106,35 +110,23 @@ class Axes:
                 "stack of frames the axis they are counted along (stack_axis=0)"
                 + ("; or, for a volume, give a 3-D PSF" if left == 3 else "")
             )
-        self.space_axes = axes
         self.stack = tuple(stacked)
-        self.order = (*front, *(axis for axis in range(len(shape)) if axis not in front))
-
-    @property
-    def space(self) -> tuple[int, ...]:
-        """The lengths of the axes of space: rows and columns of an image."""
-        return tuple(self.shape[axis] for axis in self.order[-self.space_axes :])
-
-    @property
-    def frames(self) -> int:
-        """Number of frames."""
-        return math.prod(self.shape[axis] for axis in self.stack)
-
-    @property
-    def colours(self) -> int:
-        """Number of colours."""
-        return 1 if self.channel is None else self.shape[self.channel]
+        self.in_space = tuple(axis for axis in range(len(shape)) if axis not in front)
+        self.order = (*front, *self.in_space)
+        self.space = tuple(shape[axis] for axis in self.in_space)
+        self.frames = math.prod(shape[axis] for axis in self.stack)
+        self.colours = 1 if self.channel is None else shape[self.channel]
 
     def split(self, part: Array) -> Array:
         """An array with these axes, of any lengths, as (k, c, M, N); a view if there is at most one stack axis."""
         front, k = part.transpose(self.order), len(self.stack)
         colours = 1 if self.channel is None else front.shape[k]
-        return front.reshape(math.prod(front.shape[:k]), colours, *front.shape[-self.space_axes :])
+        return front.reshape(math.prod(front.shape[:k]), colours, *front.shape[-len(self.space) :])
 
     def joined(self, frames: Array) -> Array:
         """An array (k, c, M, N) in the axes of the image; the inverse of `split`."""
         xp = get_xp(frames)
-        named = [self.shape[axis] for axis in self.order[: -self.space_axes]]
+        named = [self.shape[axis] for axis in self.order[: -len(self.space)]]
         front = frames.reshape([*named, *frames.shape[2:]])
         return xp.ascontiguousarray(front.transpose(np.argsort(self.order).tolist()))
 
@@ -178,6 +170,12 @@ class Frames:
         Pixels hidden by the image's own mask, shaped like the image without opacity.
     shape : tuple of int
         Of the image without opacity.
+    space : tuple of int
+        The lengths of the axes of space: rows and columns of an image.
+    extent : tuple of int
+        Frames, colours and the axes of space: the shape of `data`.
+    device : Device
+        Where the image lies.
     """
 
     def __init__(
@@ -230,23 +228,9 @@ class Frames:
             if not math.isfinite(self._largest):
                 check_finite(img, "the image")
         self._raw = self._axes.split(img)
+        self.space, self.extent, self.device = self._axes.space, self._raw.shape, Device.of(img)
         if img.dtype.kind == "f" and img.dtype.itemsize > self.dtype.itemsize:
             check_finite(self.extremes, "the image")  # in the smaller dtype
-
-    @property
-    def space(self) -> tuple[int, ...]:
-        """The lengths of the axes of space: rows and columns of an image."""
-        return self._axes.space
-
-    @property
-    def device(self) -> Device:
-        """Where the image lies."""
-        return Device.of(self._raw)
-
-    @property
-    def extent(self) -> tuple[int, ...]:
-        """Frames, colours and the axes of space: the shape of `data`."""
-        return self._raw.shape
 
     @property
     def count(self) -> int:
@@ -328,8 +312,7 @@ class Frames:
         if self.opacity is not None and part.shape == (*self.space, 4):
             part = part[..., :3]
         if part.shape == self.space:
-            space = self._axes.order[-len(self.space) :]
-            return part.reshape([n if axis in space else 1 for axis, n in enumerate(self.shape)])
+            return part.reshape([n if axis in self._axes.in_space else 1 for axis, n in enumerate(self.shape)])
         if part.shape != self.shape:
             raise ValueError(
                 f"{name} has shape {part.shape}; it must be that of the image, {self.shape}, or its rows and "

@@ -62,6 +62,11 @@ class Variation:
     The eigen-PSFs are the singular vectors of the sources' images less their mean [1]_, the polynomials those of the
     degree that predicts left-out sources best. An eigen-PSF that no polynomial predicts is noise.
 
+    Attributes
+    ----------
+    variation : float
+        Root mean square difference of the PSFs from their mean, relative to it.
+
     References
     ----------
     .. [1] E. Bertin, "Automated morphometry with SExtractor and PSFEx", ADASS XX, 2011.
@@ -92,12 +97,7 @@ class Variation:
         self._coefficients = coefficients[:, :n]
         self._parts = vectors[:n].reshape(n, *mean.psf.shape)
         self._size = (values[:, :n] ** 2).sum(axis=0)
-        self._shares = self._shares_at(at)
-
-    @property
-    def variation(self) -> float:
-        """Root mean square difference of the PSFs from their mean, relative to it."""
-        return float(np.sqrt((self._shares**2).sum(axis=1).mean() / (self._mean.psf**2).sum()))
+        self.variation = float(np.sqrt((self._shares_at(at) ** 2).sum(axis=1).mean() / (mean.psf**2).sum()))
 
     def _powers(self, places: np.ndarray, degree: int) -> np.ndarray:
         """The monomials of up to this degree of (p, axes) places: (p, j)."""
