@@ -152,14 +152,29 @@ def check_pivots(
         raise SingularMatrixError(f"{what} {first + i}, counted from 0, is {pivots[i]:.3g}; {advice}", index=first + i)
 
 
-def warn_ill_conditioned(rcond: float, dtype: np.dtype) -> None:
+def check_rank(diagonal: Array, size: int, text: str) -> None:
+    """Raise SingularMatrixError, with the column in the text, if an entry of R's diagonal vanishes to rounding."""
+    entries = abs(asnumpy(diagonal))
+    smallest = int(entries.argmin())
+    if not entries[smallest] > size * np.finfo(entries.dtype).eps * entries.max():
+        raise SingularMatrixError(text.format(smallest), smallest)
+
+
+def check_inverse(a: Array, norm: float) -> None:
+    """Raise SingularMatrixError if an inverse overflows; warn if with the matrix's norm, unless 0, it is inaccurate."""
+    check_overflow(a, "the inverse")
+    if norm:
+        warn_ill_conditioned(1 / (norm * matrix_norm(a)), a.dtype, 4)
+
+
+def warn_ill_conditioned(rcond: float, dtype: np.dtype, stacklevel: int = 3) -> None:
     """Warn of a matrix whose reciprocal condition number is below eps, as SciPy does."""
     if not rcond >= np.finfo(dtype).eps:
         warnings.warn(
             f"the matrix is ill-conditioned to {dtype} rounding (reciprocal condition number {rcond:.1e}): the result "
             "may have no right digit; regularise it (a larger lambda), or use float64 or numpy.linalg.lstsq",
             scipy.linalg.LinAlgWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
 
 

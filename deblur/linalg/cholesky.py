@@ -176,9 +176,7 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
         c, flipped = checks.column_major(a)
         get_lapack_funcs("lauum", (c,))(c, lower=not flipped, overwrite_c=True)
         mirror_lower(a)
-    checks.check_overflow(a, "the inverse")
-    if norm:
-        checks.warn_ill_conditioned(1 / (norm * checks.matrix_norm(a)), a.dtype)
+    checks.check_inverse(a, norm)
     return a
 
 

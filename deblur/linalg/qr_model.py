@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, get_xp, is_cupy, unwrapped
-from ..errors import SingularMatrixError
-from .checks import as_block, as_matrix, as_rhs, check_pivots, indices, position
+from ..device import Array, get_xp, is_cupy, unwrapped
+from .checks import as_block, as_matrix, as_rhs, check_pivots, check_rank, indices, position
 from .qr import factor
 from .qr_insert_delete import delete, insert
 from .qr_plan import UpdatePlan, plan_update
@@ -139,14 +138,9 @@ class QRModel:
         """
         r, n = self.r, self.shape[1]
         if n:
-            diagonal = abs(asnumpy(r.diagonal()))
-            smallest, largest = int(diagonal.argmin()), float(diagonal.max())
-            if not float(diagonal[smallest]) > max(self.shape) * float(np.finfo(r.dtype).eps) * largest:
-                raise SingularMatrixError(
-                    f"column {smallest} of A depends on the others to rounding, so that the solution is not unique; "
-                    "remove that column, or use numpy.linalg.lstsq for that of minimum norm",
-                    smallest,
-                )
+            why = "column {} of A depends on the others to rounding, so that the solution is not unique; "
+            instead = "remove that column, or use numpy.linalg.lstsq for that of minimum norm"
+            check_rank(r.diagonal(), max(self.shape), why + instead)
         x = self._rd[:, n:].copy()
         substitute(r, x, lower=False)
         return self._outward(x)
