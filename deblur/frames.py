@@ -96,19 +96,13 @@ class Axes:
             raise ValueError("channel_axis and stack_axis name the same axis")
         left = len(shape) - len(front)
         if left != axes:
-            said = f"the image has shape {shape}; with {len(front) or 'no'} axis named there must be"
-            if axes != 2:
-                one = {1: "one left, a line", 3: "three left, a volume"}[axes]
-                raise ValueError(
-                    f"{said} {one}, for a {axes}-D PSF, not {left}: name the axis of the channels (channel_axis=-1) "
-                    f"and the one that frames are counted along (stack_axis=0)"
-                    + (f", or give a {left}-D PSF" if left in SPACES else "")
-                )
+            names = {1: "one left, a line", 2: "two left, rows and columns", 3: "three left, a volume"}
+            colour = "; without a name only (M, N, 3) and (M, N, 4) are colour, M and N being larger than 4"
             raise ValueError(
-                f"{said} two left, rows and columns: for colour name the axis of the channels (channel_axis=-1; "
-                "without a name only (M, N, 3) and (M, N, 4) are taken for colour, M and N being larger than 4), for a "
-                "stack of frames the axis they are counted along (stack_axis=0)"
-                + ("; or, for a volume, give a 3-D PSF" if left == 3 else "")
+                f"the image has shape {shape}; with {len(front) or 'no'} axis named there must be {names[axes]}, for a "
+                f"{axes}-D PSF, not {left}: name the axis of the channels (channel_axis=-1{colour * (axes == 2)}) and "
+                "the one that frames are counted along (stack_axis=0)"
+                + (f", or give a {left}-D PSF" if left in SPACES else "")
             )
         self.stack = tuple(stacked)
         self.in_space = tuple(axis for axis in range(len(shape)) if axis not in front)
@@ -174,6 +168,8 @@ class Frames:
         The lengths of the axes of space: rows and columns of an image.
     extent : tuple of int
         Frames, colours and the axes of space: the shape of `data`.
+    count : int
+        How many frames and colours there are.
     device : Device
         Where the image lies.
     """
@@ -210,6 +206,7 @@ class Frames:
         if stack_axis is not None:
             _axis(stack_axis, img.ndim, "stack_axis")  # one alone: `place` needs views
         self._axes = Axes(img.shape, channel_axis, stack_axis, axes)
+        self.space = self._axes.space
         as_real(img[:0], "the image")  # refuses other dtypes than numbers
         self.given = img.dtype
         self.dtype = min_float_dtype(img.dtype) if dtype is None else np.dtype(dtype)
@@ -228,14 +225,10 @@ class Frames:
             if not math.isfinite(self._largest):
                 check_finite(img, "the image")
         self._raw = self._axes.split(img)
-        self.space, self.extent, self.device = self._axes.space, self._raw.shape, Device.of(img)
+        self.extent, self.device = self._raw.shape, Device.of(img)
+        self.count = math.prod(self.extent[:2])
         if img.dtype.kind == "f" and img.dtype.itemsize > self.dtype.itemsize:
             check_finite(self.extremes, "the image")  # in the smaller dtype
-
-    @property
-    def count(self) -> int:
-        """How many frames and colours there are."""
-        return self._raw.shape[0] * self._raw.shape[1]
 
     @property
     def data(self) -> Array:
