@@ -97,12 +97,13 @@ class Axes:
         left = len(shape) - len(front)
         if left != axes:
             names = {1: "one left, a line", 2: "two left, rows and columns", 3: "three left, a volume"}
+            nouns = {1: "lines", 2: "images", 3: "a volume"}
             colour = "; without a name only (M, N, 3) and (M, N, 4) are colour, M and N being larger than 4"
             raise ValueError(
                 f"the image has shape {shape}; with {len(front) or 'no'} axis named there must be {names[axes]}, for a "
                 f"{axes}-D PSF, not {left}: name the axis of the channels (channel_axis=-1{colour * (axes == 2)}) and "
-                "the one that frames are counted along (stack_axis=0)"
-                + (f", or give a {left}-D PSF" if left in SPACES else "")
+                "the one along which a stack of frames is counted (stack_axis=0)"
+                + (f"; or, for {nouns[left]}, give a {left}-D PSF" if left in SPACES else "")
             )
         self.stack = tuple(stacked)
         self.in_space = tuple(axis for axis in range(len(shape)) if axis not in front)
