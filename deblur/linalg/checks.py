@@ -131,15 +131,12 @@ def column_major(a: Array) -> tuple[Array, bool]:
     return a.copy(order="F"), False
 
 
-def check_pivots(
-    pivots: Array,
-    first: int = 0,
-    threshold: float = 0.0,
-    *,
-    what: str = "the matrix is singular: pivot",
-    advice: str = "regularise it (a larger lambda) or use lstsq of NumPy or CuPy",
-) -> None:
-    """Raise SingularMatrixError for the first pivot that cannot be divided by.
+_PIVOT = "the matrix is singular: pivot {}, counted from 0, is {:.3g}; "
+_INSTEAD = "regularise it (a larger lambda) or use lstsq of NumPy or CuPy"
+
+
+def check_pivots(pivots: Array, first: int = 0, threshold: float = 0.0, text: str = _PIVOT + _INSTEAD) -> None:
+    """Raise SingularMatrixError, with its place and value in the text, for the first pivot that cannot be divided by.
 
     A pivot is refused that is not finite, of absolute value ≤ `threshold`, or too small for its
     reciprocal to be represented. `first` is the position of ``pivots[0]`` in the matrix.
@@ -149,7 +146,7 @@ def check_pivots(
         usable = (abs(pivots) > threshold) & np.isfinite(1 / pivots) & np.isfinite(pivots)
     if not usable.all():
         i = int(np.argmin(usable))
-        raise SingularMatrixError(f"{what} {first + i}, counted from 0, is {pivots[i]:.3g}; {advice}", index=first + i)
+        raise SingularMatrixError(text.format(first + i, pivots[i]), index=first + i)
 
 
 def check_rank(diagonal: Array, size: int, text: str) -> None:

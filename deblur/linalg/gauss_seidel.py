@@ -143,11 +143,8 @@ def gauss_seidel(
         raise ValueError(f"max_sweeps must be at least 0 and block at least 1, not {max_sweeps} and {block}")
     if acceleration not in (None, "cg"):
         raise ValueError(f"acceleration must be None or 'cg', not {acceleration!r}")
-    check_pivots(
-        a.diagonal(),
-        what="Gauss-Seidel divides by the diagonal of the matrix, whose entry",
-        advice="reorder the equations, or use gauss_jordan_solve",
-    )
+    why = "Gauss-Seidel divides by the diagonal of the matrix, whose entry {}, counted from 0, is {:.3g}; "
+    check_pivots(a.diagonal(), text=f"{why}reorder the equations, or use gauss_jordan_solve")
     if x0 is None:
         x = get_xp(a).zeros_like(b)
     else:
