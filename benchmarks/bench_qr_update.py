@@ -112,12 +112,12 @@ class Case:
 
     def change(self, method: str) -> Any:
         """The model's change and the new solution; the model itself is put back."""
-        state = self.model._state
+        before = vars(self.model).copy()
         try:
             apply(self.model, self.which, (self.u, self.e), self.k, self.p, method=method)
             return self.model.solve()
         finally:
-            self.model._state = state
+            vars(self.model).update(before)
 
     def changed(self) -> tuple[Any, Any]:
         """A and b afterwards."""

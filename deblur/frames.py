@@ -65,8 +65,12 @@ class Axes:
     shape : tuple of int
     stack : tuple of int
     channel : int or None
-    order : tuple of int
-        All axes: frames, colours, and those of space, as rows and columns.
+    order, in_space : tuple of int
+        All axes: frames, colours, and those of space, as rows and columns; and the latter alone.
+    space : tuple of int
+        The lengths of the axes of space: rows and columns of an image.
+    frames, colours : int
+        How many there are.
 
     Raises
     ------
@@ -92,49 +96,32 @@ class Axes:
             raise ValueError("channel_axis and stack_axis name the same axis")
         left = len(shape) - len(front)
         if left != axes:
-            said = f"the image has shape {shape}; with {len(front) or 'no'} axis named there must be"
-            if axes != 2:
-                one = {1: "one left, a line", 3: "three left, a volume"}[axes]
-                raise ValueError(
-                    f"{said} {one}, for a {axes}-D PSF, not {left}: name the axis of the channels (channel_axis=-1) "
-                    f"and the one that frames are counted along (stack_axis=0)"
-                    + (f", or give a {left}-D PSF" if left in SPACES else "")
-                )
+            names = {1: "one left, a line", 2: "two left, rows and columns", 3: "three left, a volume"}
+            nouns = {1: "lines", 2: "images", 3: "a volume"}
+            colour = "; without a name only (M, N, 3) and (M, N, 4) are colour, M and N being larger than 4"
             raise ValueError(
-                f"{said} two left, rows and columns: for colour name the axis of the channels (channel_axis=-1; "
-                "without a name only (M, N, 3) and (M, N, 4) are taken for colour, M and N being larger than 4), for a "
-                "stack of frames the axis they are counted along (stack_axis=0)"
-                + ("; or, for a volume, give a 3-D PSF" if left == 3 else "")
+                f"the image has shape {shape}; with {len(front) or 'no'} axis named there must be {names[axes]}, for a "
+                f"{axes}-D PSF, not {left}: name the axis of the channels (channel_axis=-1{colour * (axes == 2)}) and "
+                "the one along which a stack of frames is counted (stack_axis=0)"
+                + (f"; or, for {nouns[left]}, give a {left}-D PSF" if left in SPACES else "")
             )
-        self.space_axes = axes
         self.stack = tuple(stacked)
-        self.order = (*front, *(axis for axis in range(len(shape)) if axis not in front))
-
-    @property
-    def space(self) -> tuple[int, ...]:
-        """The lengths of the axes of space: rows and columns of an image."""
-        return tuple(self.shape[axis] for axis in self.order[-self.space_axes :])
-
-    @property
-    def frames(self) -> int:
-        """Number of frames."""
-        return math.prod(self.shape[axis] for axis in self.stack)
-
-    @property
-    def colours(self) -> int:
-        """Number of colours."""
-        return 1 if self.channel is None else self.shape[self.channel]
+        self.in_space = tuple(axis for axis in range(len(shape)) if axis not in front)
+        self.order = (*front, *self.in_space)
+        self.space = tuple(shape[axis] for axis in self.in_space)
+        self.frames = math.prod(shape[axis] for axis in self.stack)
+        self.colours = 1 if self.channel is None else shape[self.channel]
 
     def split(self, part: Array) -> Array:
         """An array with these axes, of any lengths, as (k, c, M, N); a view if there is at most one stack axis."""
         front, k = part.transpose(self.order), len(self.stack)
         colours = 1 if self.channel is None else front.shape[k]
-        return front.reshape(math.prod(front.shape[:k]), colours, *front.shape[-self.space_axes :])
+        return front.reshape(math.prod(front.shape[:k]), colours, *front.shape[-len(self.space) :])
 
     def joined(self, frames: Array) -> Array:
         """An array (k, c, M, N) in the axes of the image; the inverse of `split`."""
         xp = get_xp(frames)
-        named = [self.shape[axis] for axis in self.order[: -self.space_axes]]
+        named = [self.shape[axis] for axis in self.order[: -len(self.space)]]
         front = frames.reshape([*named, *frames.shape[2:]])
         return xp.ascontiguousarray(front.transpose(np.argsort(self.order).tolist()))
 
@@ -178,6 +165,14 @@ class Frames:
         Pixels hidden by the image's own mask, shaped like the image without opacity.
     shape : tuple of int
         Of the image without opacity.
+    space : tuple of int
+        The lengths of the axes of space: rows and columns of an image.
+    extent : tuple of int
+        Frames, colours and the axes of space: the shape of `data`.
+    count : int
+        How many frames and colours there are.
+    device : Device
+        Where the image lies.
     """
 
     def __init__(
@@ -212,6 +207,7 @@ class Frames:
         if stack_axis is not None:
             _axis(stack_axis, img.ndim, "stack_axis")  # one alone: `place` needs views
         self._axes = Axes(img.shape, channel_axis, stack_axis, axes)
+        self.space = self._axes.space
         as_real(img[:0], "the image")  # refuses other dtypes than numbers
         self.given = img.dtype
         self.dtype = min_float_dtype(img.dtype) if dtype is None else np.dtype(dtype)
@@ -230,28 +226,10 @@ class Frames:
             if not math.isfinite(self._largest):
                 check_finite(img, "the image")
         self._raw = self._axes.split(img)
+        self.extent, self.device = self._raw.shape, Device.of(img)
+        self.count = math.prod(self.extent[:2])
         if img.dtype.kind == "f" and img.dtype.itemsize > self.dtype.itemsize:
             check_finite(self.extremes, "the image")  # in the smaller dtype
-
-    @property
-    def space(self) -> tuple[int, ...]:
-        """The lengths of the axes of space: rows and columns of an image."""
-        return self._axes.space
-
-    @property
-    def device(self) -> Device:
-        """Where the image lies."""
-        return Device.of(self._raw)
-
-    @property
-    def extent(self) -> tuple[int, ...]:
-        """Frames, colours and the axes of space: the shape of `data`."""
-        return self._raw.shape
-
-    @property
-    def count(self) -> int:
-        """How many frames and colours there are."""
-        return self._raw.shape[0] * self._raw.shape[1]
 
     @property
     def data(self) -> Array:
@@ -328,8 +306,7 @@ class Frames:
         if self.opacity is not None and part.shape == (*self.space, 4):
             part = part[..., :3]
         if part.shape == self.space:
-            space = self._axes.order[-len(self.space) :]
-            return part.reshape([n if axis in space else 1 for axis, n in enumerate(self.shape)])
+            return part.reshape([n if axis in self._axes.in_space else 1 for axis, n in enumerate(self.shape)])
         if part.shape != self.shape:
             raise ValueError(
                 f"{name} has shape {part.shape}; it must be that of the image, {self.shape}, or its rows and "

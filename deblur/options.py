@@ -158,18 +158,18 @@ class Options(TypedDict, total=False):
 
 
 @functools.cache
-def defaults() -> dict[str, Any]:
+def defaults(kind: Any = Options) -> dict[str, Any]:
     """Every option and its default."""
-    hints = get_type_hints(Options, include_extras=True)
+    hints = get_type_hints(kind, include_extras=True)
     return {name: get_args(hint)[-1] for name, hint in hints.items()}
 
 
 _T = TypeVar("_T", bound=Callable[..., Any])
 
 
-def takes_options(target: _T) -> _T:
+def takes_options(target: _T, kind: Any = Options) -> _T:
     """Add the options to the signature of a function or class and, at "{options}", to its documentation; refuse
-    unknown names.
+    unknown names. A `kind` may add options of its own to `Options`.
 
     Static checkers read ``**options: Unpack[Options]``; `inspect.signature`, and with it a notebook's completion, reads
     the signature made here.
@@ -177,22 +177,22 @@ def takes_options(target: _T) -> _T:
     text = inspect.cleandoc(Options.__doc__ or "").replace("\n", "\n    ")
     made: Any = target
     if isinstance(target, type):
-        made.__init__ = _checked(made.__init__, target.__name__)
+        made.__init__ = _checked(made.__init__, target.__name__, kind)
     else:
-        made = _checked(target, target.__name__)
+        made = _checked(target, target.__name__, kind)
     made.__doc__ = (made.__doc__ or "").replace("{options}", text)
     return made
 
 
-def _checked(function: Callable[..., Any], name: str) -> Any:
+def _checked(function: Callable[..., Any], name: str, kind: Any) -> Any:
     signature = inspect.signature(function)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    hints = get_type_hints(Options)
+    hints = get_type_hints(kind)
     options = [
         inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=hints[option])
-        for option, value in defaults().items()
+        for option, value in defaults(kind).items()
     ]
-    known = [*(p.name for p in own), *defaults()]
+    known = [*(p.name for p in own), *defaults(kind)]
 
     @functools.wraps(function)
     def checked(*args: Any, **given: Any) -> Any:

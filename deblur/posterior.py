@@ -198,18 +198,13 @@ def posterior_std(
     if noise is None:
         raise ValueError("the noise's standard deviation is needed: give noise=... or the blurred image=...")
     sigma, xp = float(noise), problem.xp
-    linear = problem.regularizer in QUADRATIC and problem.bounds is None
-    name = method if method != "auto" else _choose(problem) if linear else "simulated"
-    if linear == (name == "simulated"):
-        what = f"the estimate is {'linear' if linear else 'not linear'} in the data"
-        other = "'probing' or an exact method" if linear else "'simulated'"
-        raise ValueError(f"method {name!r} cannot serve here: {what}; use {other}")
+    name = method if method != "auto" else _choose(problem, regularizer)
+    if (reason := _refuses(name, problem, regularizer)) is not None:
+        raise ValueError(f"method {name!r} cannot serve here: {reason}")
     error = None
     count = int(probes or (4 if name == "simulated" else 64))
     with all_cores(), problem.device.current():
         if name == "simulated":
-            if (reason := METHODS[regularizer].refuses(problem)) is not None:
-                raise ValueError(f"method {regularizer!r} cannot serve here: {reason}")
             g = xp.asarray(_plain(image, operator.image_shape)).astype(dtype)
             std, error = simulated(problem, regularizer, g, sigma, count, seed, callback)
         elif name == "probing":
@@ -218,8 +213,6 @@ def posterior_std(
             # To first order: the error of a root is the error over twice the root.
             error = sigma * deviation / (2 * xp.sqrt(diagonal))
         else:
-            if (reason := _refuses(name, problem)) is not None:
-                raise ValueError(f"method {name!r} cannot serve here: {reason}")
             std = sigma * xp.sqrt(_diagonal(problem, name))
     std = std.astype(dtype)
     return PosteriorStd(
@@ -288,7 +281,14 @@ def _plain(image: Array | None, shape: tuple[int, ...]) -> Array:
     return image
 
 
-def _refuses(name: str, problem: Problem) -> str | None:
+def _refuses(name: str, problem: Problem, regularizer: str) -> str | None:
+    """Why a method cannot serve, in words; None if it can."""
+    if problem.regularizer not in QUADRATIC or problem.bounds is not None:
+        if name != "simulated":
+            return "the estimate is not linear in the data; use 'simulated'"
+        return METHODS[regularizer].refuses(problem)
+    if name == "simulated":
+        return "the estimate is linear in the data; use 'probing' or an exact method"
     if name not in _SPECTRA:
         return None
     if problem.fidelity.weights is not None:
@@ -301,11 +301,11 @@ def _refuses(name: str, problem: Problem) -> str | None:
     return METHODS[name].refuses(replace(problem.linear_form, regularizer="identity"))
 
 
-def _choose(problem: Problem) -> str:
-    """An exact method that serves, cheapest first, or "probing"."""
+def _choose(problem: Problem, regularizer: str) -> str:
+    """An exact method that serves, cheapest first, or "probing"; "simulated" where the estimate is not linear."""
     small = math.prod(problem.operator.scene_shape) <= 48 * 48
-    exact = (name for name in _SPECTRA if _refuses(name, problem) is None)
-    return next(exact, "cholesky" if small else "probing")
+    names = ("simulated", *_SPECTRA, "cholesky" if small else "probing")
+    return next((name for name in names if _refuses(name, problem, regularizer) is None), "simulated")
 
 
 def _diagonal(problem: Problem, name: str) -> Array:

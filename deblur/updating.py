@@ -224,7 +224,7 @@ class QRDeblurrer:
         exposures = (*exposures[:at], new, *exposures[at + 1 :])
         if not any(e.weights.any() for e in exposures):
             raise ValueError("no pixel of any exposure would be left, and the scene would be undetermined")
-        count, note = int(changed.sum()), ""
+        count, note, r = int(changed.sum()), "", None
         if count == 0:
             return
         if method == "auto":
@@ -238,10 +238,8 @@ class QRDeblurrer:
             try:
                 r = self._r.with_rows(rows) if back else self._r.without_rows(rows)
             except np.linalg.LinAlgError as error:
-                note, r = f"factored anew: {error}", self._factored(exposures)
-        else:
-            r = self._factored(exposures)
-        self._exposures, self._r, self.note = exposures, r, note
+                note = f"factored anew: {error}"
+        self._exposures, self._r, self.note = exposures, r or self._factored(exposures), note
 
     # -- restoring ----------------------------------------------------------------------------
 

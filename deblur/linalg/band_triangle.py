@@ -14,6 +14,7 @@ import scipy.sparse
 from numpy.lib.stride_tricks import as_strided
 
 from ..errors import SingularMatrixError
+from .checks import check_rank
 from .sweeps import BLOCK, PANEL, reflect, reflect_panels, tpqrt
 
 
@@ -187,10 +188,7 @@ class BandTriangle:
 
     def _substitute(self, y: np.ndarray, trans: bool = False) -> np.ndarray:
         """R⁻¹y, or R⁻ᵀy, by blocks, so that many columns cost products."""
-        diagonal = abs(self.rows[:, 0])
-        smallest = int(diagonal.argmin())
-        if not diagonal[smallest] > len(self.rows) * np.finfo(self.rows.dtype).eps * diagonal.max():
-            raise SingularMatrixError(f"R is singular to rounding at column {smallest}: increase the damping", smallest)
+        check_rank(self.rows[:, 0], len(self.rows), "R is singular to rounding at column {}: increase the damping")
         n, x = len(self.rows), y.reshape(len(y), -1).astype(self.rows.dtype)
         starts = range(0, n, BLOCK)
         for j in starts if trans else reversed(starts):

@@ -28,9 +28,7 @@ def as_float(a: Any, name: str, *, dtype: np.dtype | None = None, finite: bool =
     return a
 
 
-def as_matrix(
-    a: Any, name: str = "a", *, square: bool = False, dtype: np.dtype | None = None, finite: bool = True
-) -> Array:
+def as_matrix(a: Any, name: str = "a", *, square: bool = False, finite: bool = True) -> Array:
     """`a` as a real floating-point matrix, shape (m, n); (n, n) if `square`. It may be `a` itself.
 
     Another shape is a LinAlgError, as in NumPy, which is a ValueError.
@@ -40,7 +38,7 @@ def as_matrix(
         raise np.linalg.LinAlgError(f"{name} must be a matrix (2-D), not an array of shape {a.shape}")
     if square and a.shape[0] != a.shape[1]:
         raise np.linalg.LinAlgError(f"{name} must be square, not of shape {a.shape}")
-    return as_float(a, name, dtype=dtype, finite=finite)
+    return as_float(a, name, finite=finite)
 
 
 def as_rhs(b: Any, rows: int, name: str = "b", *, dtype: np.dtype | None = None, finite: bool = True) -> Array:
@@ -51,9 +49,7 @@ def as_rhs(b: Any, rows: int, name: str = "b", *, dtype: np.dtype | None = None,
     return as_float(b, name, dtype=dtype, finite=finite)
 
 
-def as_system(
-    a: Any, b: Any, names: tuple[str, str] = ("a", "b"), *, square: bool = True, finite: bool = True
-) -> tuple[Array, Array]:
+def as_system(a: Any, b: Any, names: tuple[str, str] = ("a", "b"), *, finite: bool = True) -> tuple[Array, Array]:
     """Matrix and right-hand side(s) of one system, of matching shapes and in their common dtype.
 
     Raises
@@ -63,7 +59,7 @@ def as_system(
     ValueError
         If the shapes do not fit, or if `finite` and something is NaN or infinite.
     """
-    a = as_matrix(a, names[0], square=square, finite=finite)
+    a = as_matrix(a, names[0], square=True, finite=finite)
     b = as_rhs(b, a.shape[0], names[1], finite=finite)
     get_xp(a, b)  # refuses a mixture of host and device
     dtype = np.result_type(a.dtype, b.dtype)
@@ -135,15 +131,12 @@ def column_major(a: Array) -> tuple[Array, bool]:
     return a.copy(order="F"), False
 
 
-def check_pivots(
-    pivots: Array,
-    first: int = 0,
-    threshold: float = 0.0,
-    *,
-    what: str = "the matrix is singular: pivot",
-    advice: str = "regularise it (a larger lambda) or use lstsq of NumPy or CuPy",
-) -> None:
-    """Raise SingularMatrixError for the first pivot that cannot be divided by.
+_PIVOT = "the matrix is singular: pivot {}, counted from 0, is {:.3g}; "
+_INSTEAD = "regularise it (a larger lambda) or use lstsq of NumPy or CuPy"
+
+
+def check_pivots(pivots: Array, first: int = 0, threshold: float = 0.0, text: str = _PIVOT + _INSTEAD) -> None:
+    """Raise SingularMatrixError, with its place and value in the text, for the first pivot that cannot be divided by.
 
     A pivot is refused that is not finite, of absolute value ≤ `threshold`, or too small for its
     reciprocal to be represented. `first` is the position of ``pivots[0]`` in the matrix.
@@ -153,17 +146,32 @@ def check_pivots(
         usable = (abs(pivots) > threshold) & np.isfinite(1 / pivots) & np.isfinite(pivots)
     if not usable.all():
         i = int(np.argmin(usable))
-        raise SingularMatrixError(f"{what} {first + i}, counted from 0, is {pivots[i]:.3g}; {advice}", index=first + i)
+        raise SingularMatrixError(text.format(first + i, pivots[i]), index=first + i)
 
 
-def warn_ill_conditioned(rcond: float, dtype: np.dtype) -> None:
+def check_rank(diagonal: Array, size: int, text: str) -> None:
+    """Raise SingularMatrixError, with the column in the text, if an entry of R's diagonal vanishes to rounding."""
+    entries = abs(asnumpy(diagonal))
+    smallest = int(entries.argmin())
+    if not entries[smallest] > size * np.finfo(entries.dtype).eps * entries.max():
+        raise SingularMatrixError(text.format(smallest), smallest)
+
+
+def check_inverse(a: Array, norm: float) -> None:
+    """Raise SingularMatrixError if an inverse overflows; warn if with the matrix's norm, unless 0, it is inaccurate."""
+    check_overflow(a, "the inverse")
+    if norm:
+        warn_ill_conditioned(1 / (norm * matrix_norm(a)), a.dtype, 4)
+
+
+def warn_ill_conditioned(rcond: float, dtype: np.dtype, stacklevel: int = 3) -> None:
     """Warn of a matrix whose reciprocal condition number is below eps, as SciPy does."""
     if not rcond >= np.finfo(dtype).eps:
         warnings.warn(
             f"the matrix is ill-conditioned to {dtype} rounding (reciprocal condition number {rcond:.1e}): the result "
             "may have no right digit; regularise it (a larger lambda), or use float64 or numpy.linalg.lstsq",
             scipy.linalg.LinAlgWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
 
 

@@ -26,7 +26,7 @@ from scipy.linalg.lapack import get_lapack_funcs
 
 from ..device import Array, is_cupy
 from ..errors import SingularMatrixError
-from . import checks, cholesky_gpu, triangular_gpu
+from . import checks, cholesky_gpu
 from .transpose import mirror_lower
 from .triangular import clear_triangle, inverse, substitute
 
@@ -125,11 +125,7 @@ def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: b
     if check_finite:
         checks.check_pivots(l.diagonal())
     b = checks.scratch(b, given, overwrite_b, "b")
-    if is_cupy(b) and b.size:
-        triangular_gpu.substitute(l, b, [False, True], lower=True, unit_diagonal=False)
-    else:
-        substitute(l, b)
-        substitute(l, b, trans=True)
+    substitute(l, b, trans=(False, True))
     if check_finite:
         checks.check_overflow(b, "the solution")
         if not is_cupy(b):
@@ -180,9 +176,7 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
         c, flipped = checks.column_major(a)
         get_lapack_funcs("lauum", (c,))(c, lower=not flipped, overwrite_c=True)
         mirror_lower(a)
-    checks.check_overflow(a, "the inverse")
-    if norm:
-        checks.warn_ill_conditioned(1 / (norm * checks.matrix_norm(a)), a.dtype)
+    checks.check_inverse(a, norm)
     return a
 
 

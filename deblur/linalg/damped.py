@@ -12,7 +12,7 @@ import scipy.sparse
 from ..device import Array, as_real, check_finite, cupy, float_dtype, get_xp, is_cupy
 from ..errors import SingularMatrixError
 from .band_triangle import BandTriangle
-from .checks import as_rhs
+from .checks import as_rhs, check_rank
 from .qr import factor
 
 
@@ -150,16 +150,12 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     if get_xp(values) is np:
         h = h.copy() if sparse else h  # whose entries may be put in order
         ht, triangle = h.T, BandTriangle(start).with_rows(h)
-        r, diagonal = triangle.upper_band(), abs(triangle.rows[:, 0])
+        r, diagonal = triangle.upper_band(), triangle.rows[:, 0]
     else:
         h, ht, r = _factored_on_gpu(h, start)
-        diagonal = abs(r.diagonal())
-    if not float(diagonal.min()) > n * float(np.finfo(dtype).eps) * float(diagonal.max()):
-        smallest = int(diagonal.argmin())
-        raise SingularMatrixError(
-            f"[H; sqrt(lam) I] is singular to rounding at column {smallest} with lam = {lam:.3g}; take a larger lam",
-            smallest,
-        )
+        diagonal = r.diagonal()
+    advice = f"with lam = {lam:.3g}; take a larger lam"
+    check_rank(diagonal, n, f"[H; sqrt(lam) I] is singular to rounding at column {{}} {advice}")
     factor = DampedQR(h, float(lam), r, ht)
     rcond = factor.rcond()
     if not rcond > float(np.finfo(dtype).eps):

@@ -125,9 +125,7 @@ def gauss_jordan_inverse(
     for start in range(0, n, STRIP):
         rows = slice(start, start + STRIP)
         a[rows] = a[rows][:, columns]
-    checks.check_overflow(a, "the inverse")
-    if norm:
-        checks.warn_ill_conditioned(1 / (norm * checks.matrix_norm(a)), a.dtype)
+    checks.check_inverse(a, norm)
     return a
 
 

@@ -143,11 +143,8 @@ def gauss_seidel(
         raise ValueError(f"max_sweeps must be at least 0 and block at least 1, not {max_sweeps} and {block}")
     if acceleration not in (None, "cg"):
         raise ValueError(f"acceleration must be None or 'cg', not {acceleration!r}")
-    check_pivots(
-        a.diagonal(),
-        what="Gauss-Seidel divides by the diagonal of the matrix, whose entry",
-        advice="reorder the equations, or use gauss_jordan_solve",
-    )
+    why = "Gauss-Seidel divides by the diagonal of the matrix, whose entry {}, counted from 0, is {:.3g}; "
+    check_pivots(a.diagonal(), text=f"{why}reorder the equations, or use gauss_jordan_solve")
     if x0 is None:
         x = get_xp(a).zeros_like(b)
     else:
@@ -166,11 +163,11 @@ def gauss_seidel(
     scale = get_xp(a).asarray(np.ldexp(np.ones_like(largest), np.frexp(largest)[1] - 1))
     # Where b is zero so is x, and no relative residual can be asked.
     x = x * (get_xp(a).asarray(largest != 0) / scale)
-    system = _System(a, b / scale)
+    system = _System(a, b / scale, x, rtol, callback or (lambda sweep, residual: None))
     run = _sweep if acceleration is None else _conjugate_gradients
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        status, sweeps = run(system, x, rtol, max_sweeps, block, callback or (lambda sweep, residual: None))
-        relative = system.relative_residual(x)
+        status, sweeps = run(system, max_sweeps, block)
+        relative = system.relative_residual()
     if status == "max_sweeps" and relative <= rtol:
         status = "converged"
     return x * scale, GaussSeidelInfo(sweeps, relative, status, _reason(status, sweeps, relative, rtol))
@@ -192,42 +189,45 @@ def _norms(x: Array) -> np.ndarray:
 
 
 class _System:
-    """A X = B and the measure of a residual in it."""
+    """A X = B with the present `x`, the measure of its residual, and whether that still falls."""
 
-    def __init__(self, a: Array, b: Array) -> None:
-        self.a, self.b = a, b
+    def __init__(self, a: Array, b: Array, x: Array, rtol: float, callback: Callback) -> None:
+        self.a, self.b, self.x, self.rtol, self.callback = a, b, x, rtol, callback
         norm = _norms(b)
         self._norm = np.where(norm == 0, 1.0, norm)
+        self.lowest, self.last_gain, self.patience = np.inf, 0, STALL
 
     def relative(self, residual: Array) -> np.ndarray:
         """‖r‖/‖b‖ of each column."""
         return _norms(residual) / self._norm
 
-    def residual(self, x: Array) -> Array:
+    def residual(self) -> Array:
         """b - A x in float64, with no second n × n matrix for float32."""
-        x = x.astype(np.float64, copy=False)
+        x = self.x.astype(np.float64, copy=False)
         residual = self.b.astype(np.float64)
         for start in range(0, len(x), BLOCK):
             rows = slice(start, start + BLOCK)
             residual[rows] -= self.a[rows].astype(np.float64, copy=False) @ x
         return residual
 
-    def relative_residual(self, x: Array) -> float:
+    def relative_residual(self) -> float:
         """The largest ‖b - A x‖/‖b‖ of all columns."""
-        return float(self.relative(self.residual(x)).max())
+        return float(self.relative(self.residual()).max())
+
+    def stagnates(self, sweep: int, relative: float) -> bool:
+        """Whether no residual has been lower by 0.1 % for as many sweeps as there is patience."""
+        if relative < 0.999 * self.lowest:
+            self.lowest, self.last_gain = relative, sweep
+        return sweep - self.last_gain >= self.patience
 
 
-def _sweep(
-    system: _System, x: Array, rtol: float, max_sweeps: int, block: int, callback: Callback
-) -> tuple[Status, int]:
-    """Plain sweeps, `x` in place: the status and the number of sweeps done."""
-    a, b, xp = system.a, system.b, get_xp(system.a)
+def _sweep(system: _System, max_sweeps: int, block: int) -> tuple[Status, int]:
+    """Plain sweeps: the status and the number of sweeps done."""
+    a, b, x, xp = system.a, system.b, system.x, get_xp(system.a)
     blocks = [slice(start, min(start + block, len(a))) for start in range(0, len(a), block)]
     corners = [xp.ascontiguousarray(a[rows, rows]) for rows in blocks]
     left = [a[rows, : rows.start] @ x[: rows.start] for rows in blocks]
-    residual = xp.empty_like(b)
-    first = lowest = np.inf
-    last_gain = 0
+    residual, first = xp.empty_like(b), np.inf
     for sweep in range(max_sweeps):
         for i, rows in enumerate(blocks):
             rest = b[rows] - a[rows, rows.start :] @ x[rows.start :]
@@ -240,24 +240,20 @@ def _sweep(
         if sweep == 0:
             first = relative
         else:
-            callback(sweep, relative)
+            system.callback(sweep, relative)
         if not relative <= 1e8 * max(first, 1.0):
             return "diverged", sweep + 1
-        if relative <= rtol and system.relative_residual(x) <= rtol:
+        if relative <= system.rtol and system.relative_residual() <= system.rtol:
             return "converged", sweep + 1
-        if relative < 0.999 * lowest:
-            lowest, last_gain = relative, sweep
-        elif sweep - last_gain >= STALL:
+        if system.stagnates(sweep, relative):
             return "stagnated", sweep + 1
     return "max_sweeps", max_sweeps
 
 
-def _conjugate_gradients(
-    system: _System, x: Array, rtol: float, max_sweeps: int, _: int, callback: Callback
-) -> tuple[Status, int]:
-    """Conjugate gradients on K⁻¹ A K⁻ᵀ, `x` in place: the status and the number of iterations done."""
-    ops = _Transformed(system, x, rtol, callback)
-    if ops.lowest <= rtol:
+def _conjugate_gradients(system: _System, max_sweeps: int, _: int) -> tuple[Status, int]:
+    """Conjugate gradients on K⁻¹ A K⁻ᵀ: the status and the number of iterations done."""
+    ops = _Transformed(system)
+    if system.lowest <= system.rtol:
         return "converged", 0
     cg(ops.apply, ops.transformed(), ops, precondition=ops.scaled, rtol=0.0, max_iterations=max_sweeps)
     return ops.status, ops.sweeps
@@ -270,19 +266,19 @@ class _Transformed(Systems):
     M⁻¹, at no cost. Each time it is computed instead, the ratio of the two is corrected.
     """
 
-    def __init__(self, system: _System, x: Array, rtol: float, callback: Callback) -> None:
+    def __init__(self, system: _System) -> None:
         super().__init__(_column_dots)
-        self._system, self._solution, self._rtol, self._callback = system, x, rtol, callback
-        self._diagonal = system.a.diagonal().copy().reshape(-1, *(1,) * (x.ndim - 1))
-        self.lowest = self._lowest_computed = self._compute()
-        self.status: Status = "max_sweeps"
-        self.sweeps, self._failed_checks, self._last_gain = -1, 0, 0
+        self._system = system
+        self._diagonal = system.a.diagonal().copy().reshape(-1, *(1,) * (system.x.ndim - 1))
+        system.lowest = self._lowest_computed = self._compute()
         # The residual may rise for long, but n steps are enough without rounding.
-        self._patience = STALL + len(x)
+        system.patience = STALL + len(system.x)
+        self.status: Status = "max_sweeps"
+        self.sweeps, self._failed_checks = -1, 0
 
     def _compute(self) -> float:
         """Compute the residual; its largest relative norm."""
-        self._true = self._system.residual(self._solution)
+        self._true = self._system.residual()
         self._norms = self._system.relative(self._true)
         return float(self._norms.max())
 
@@ -310,36 +306,33 @@ class _Transformed(Systems):
             self.status = "indefinite"
             return
         super().advance(ap)
-        self._solution += self.alpha * self._step
+        self._system.x += self.alpha * self._step
 
     def residual(self) -> float:
         """The estimate; zero where the iteration has ended, with the reason in `status`."""
         if self.status == "indefinite":
             return 0.0
         self.sweeps += 1
+        system = self._system
         if self.sweeps == 0:
             self._calibrate()
             return np.inf
         estimate = float((self._ratio * np.sqrt(asnumpy(self.rz))).max())
         if not estimate < np.inf:
             return self._end("diverged")
-        if estimate <= self._rtol:
+        if estimate <= system.rtol:
             estimate = self._compute()
-            if estimate <= self._rtol:
-                self._callback(self.sweeps, estimate)
+            if estimate <= system.rtol:
+                system.callback(self.sweeps, estimate)
                 return self._end("converged")
             self._failed_checks = 0 if estimate < 0.1 * self._lowest_computed else self._failed_checks + 1
             if self._failed_checks >= 3:
                 return self._end("stagnated")
             self._lowest_computed = min(self._lowest_computed, estimate)
-            self.lowest, self._last_gain, self._patience = estimate, self.sweeps, STALL
+            system.lowest, system.last_gain, system.patience = estimate, self.sweeps, STALL
             self._correct()
-        self._callback(self.sweeps, estimate)
-        if estimate < 0.999 * self.lowest:
-            self.lowest, self._last_gain = estimate, self.sweeps
-        elif self.sweeps - self._last_gain >= self._patience:
-            return self._end("stagnated")
-        return estimate
+        system.callback(self.sweeps, estimate)
+        return self._end("stagnated") if system.stagnates(self.sweeps, estimate) else estimate
 
     def _end(self, status: Status) -> float:
         self.status = status

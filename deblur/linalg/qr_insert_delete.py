@@ -25,8 +25,6 @@ def qr_insert(
     rcond: float | None = None,
     overwrite_qru: bool = False,
     check_finite: bool = True,
-    *,
-    p: int | None = None,
 ) -> tuple[Array, Array]:
     """The factorisation of A with rows or columns put in, from that of A = QR.
 
@@ -51,8 +49,6 @@ def qr_insert(
         Q, R and u need not be kept. Only SciPy's routines make use of it.
     check_finite : bool
         Whether to look for NaN and infinity first.
-    p : int, optional
-        The number of rows or columns in `u`, if it is to be checked.
 
     Returns
     -------
@@ -99,8 +95,6 @@ def qr_insert(
     axis, length = (0, n) if which == "row" else (1, m)
     u = as_block(u, axis, length)
     count = u.shape[axis]
-    if p is not None and operator.index(p) != count:
-        raise ValueError(f"p = {p}, but u of shape {u.shape} holds {count}")
     if rcond is not None and not (which == "col" and _is_economic(Q)):
         raise ValueError("rcond has a meaning only where columns go into an economic factorisation")
     k = position(k, m if which == "row" else n)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, get_xp, is_cupy, unwrapped
-from ..errors import SingularMatrixError
-from .checks import as_block, as_matrix, as_rhs, check_pivots, indices, position
+from ..device import Array, get_xp, is_cupy, unwrapped
+from .checks import as_block, as_matrix, as_rhs, check_pivots, check_rank, indices, position
 from .qr import factor
 from .qr_insert_delete import delete, insert
 from .qr_plan import UpdatePlan, plan_update
 from .qr_update import add_columns, add_rows, complement, remove_columns, remove_rows
 from .triangular import substitute
 
-Factors = tuple[Array | None, Array]  # Q and R; or None and [R d]
+Factors = tuple[Array | None, Array]  # Q and R, of a full factorisation too; or None and [R d]
 
 METHODS = ("auto", "update", "refactor")
 # Each update adds its rounding errors to those before. After so many in a row "auto" factors anew, while the errors
@@ -111,37 +109,24 @@ class QRModel:
         self.keep_q = bool(keep_q)
         self.plan: UpdatePlan | None = None
         self.note = ""
-        self._state = self._factored(_RowBlocks((a,)), b)
+        self._take(_RowBlocks((a,)), b, self._factored(a, b))
 
     # -- what there is ------------------------------------------------------------------------
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self._state.b), len(self._state.rd)
-
-    @property
-    def age(self) -> int:
-        return self._state.age
+    def _take(self, rows: _RowBlocks, b: Array, factors: Factors, age: int = 0) -> None:
+        """Become the model of A (M, N) and b (M, S) with these factors, the full ones too."""
+        q, rd = factors
+        n = rd.shape[1] - (b.shape[1] if q is None else 0)
+        if q is not None:
+            q = q[:, :n]
+            rd = get_xp(q).concatenate([rd[:n], q.T @ b], axis=1)
+        self._rows, self._b, self._rd, self.q, self.age = rows, b, rd[:n], q, age
+        self.shape, self.r = (len(b), n), rd[:n, :n]
+        self.b, self.d = self._outward(b), self._outward(rd[:n, n:])
 
     @property
     def a(self) -> Array:
-        return self._state.a.matrix()
-
-    @property
-    def b(self) -> Array:
-        return self._outward(self._state.b)
-
-    @property
-    def q(self) -> Array | None:
-        return self._state.q
-
-    @property
-    def r(self) -> Array:
-        return self._state.rd[:, : self.shape[1]]
-
-    @property
-    def d(self) -> Array:
-        return self._outward(self._state.rd[:, self.shape[1] :])
+        return self._rows.matrix()
 
     def solve(self) -> Array:
         """The least-squares solution, (N,) or (N, S).
@@ -153,22 +138,17 @@ class QRModel:
         """
         r, n = self.r, self.shape[1]
         if n:
-            diagonal = abs(asnumpy(r.diagonal()))
-            smallest, largest = int(diagonal.argmin()), float(diagonal.max())
-            if not float(diagonal[smallest]) > max(self.shape) * float(np.finfo(r.dtype).eps) * largest:
-                raise SingularMatrixError(
-                    f"column {smallest} of A depends on the others to rounding, so that the solution is not unique; "
-                    "remove that column, or use numpy.linalg.lstsq for that of minimum norm",
-                    smallest,
-                )
-        x = self._state.rd[:, n:].copy()
+            why = "column {} of A depends on the others to rounding, so that the solution is not unique; "
+            instead = "remove that column, or use numpy.linalg.lstsq for that of minimum norm"
+            check_rank(r.diagonal(), max(self.shape), why + instead)
+        x = self._rd[:, n:].copy()
         substitute(r, x, lower=False)
         return self._outward(x)
 
     def residual(self) -> Array:
         """b − A x for the x of `solve`, (M,) or (M, S), computed from A itself."""
-        x = self.solve().reshape(self.shape[1], self._state.b.shape[1])
-        return self._outward(self._state.b - self.a @ x)
+        x = self.solve().reshape(self.shape[1], self._b.shape[1])
+        return self._outward(self._b - self.a @ x)
 
     # -- what changes it ----------------------------------------------------------------------
 
@@ -184,21 +164,21 @@ class QRModel:
         method : {"auto", "update", "refactor"}, optional
             In place of the model's own.
         """
-        s, (m, n) = self._state, self.shape
+        m, n = self.shape
         u = self._as_block(u, 0, n)
-        xp = get_xp(b, s.rd)
-        b, rhs = xp.asarray(unwrapped(b, "b")), s.b.shape[1]
+        xp = get_xp(b, self._rd)
+        b, rhs = xp.asarray(unwrapped(b, "b")), self._b.shape[1]
         if b.size != len(u) * rhs:
             raise ValueError(f"b of shape {b.shape} does not fit: {len(u)} rows and {rhs} right-hand side(s)")
-        b = as_matrix(b.reshape(len(u), rhs), "b", finite=self._finite).astype(s.rd.dtype)
+        b = as_matrix(b.reshape(len(u), rhs), "b", finite=self._finite).astype(self._rd.dtype)
         k = m if k is None else position(k, m)
 
         def update() -> Factors:
-            if s.q is not None:
-                return insert(s.q, self.r, u, k)
-            return add_rows(None, s.rd, n, k, xp.concatenate([u, b], axis=1))
+            if self.q is not None:
+                return insert(self.q, self.r, u, k)
+            return add_rows(None, self._rd, n, k, xp.concatenate([u, b], axis=1))
 
-        self._change("add_rows", len(u), k, method, update, lambda: (s.a.with_rows(k, u), _insert(s.b, k, b, 0)))
+        self._change("add_rows", len(u), k, method, update, self._rows.with_rows(k, u), _insert(self._b, k, b, 0))
 
     def remove_rows(self, rows: Any, *, method: str | None = None) -> None:
         """Take equations out.
@@ -215,22 +195,22 @@ class QRModel:
         ValueError
             If fewer rows than columns would be left.
         """
-        s, (m, n) = self._state, self.shape
+        m, n = self.shape
         gone = indices(rows, m, "rows")
         p = len(gone)
         if m - p < n:
             raise ValueError(f"{m - p} rows would be left for {n} columns: remove at most {m - n}, or columns first")
 
         def update() -> Factors:
-            if s.q is not None:
-                return delete(s.q, self.r, gone)
-            xp = get_xp(s.rd)
-            where, unit = xp.asarray(gone), xp.zeros((m, p), s.rd.dtype)
+            if self.q is not None:
+                return delete(self.q, self.r, gone)
+            xp = get_xp(self._rd)
+            where, unit = xp.asarray(gone), xp.zeros((m, p), self._rd.dtype)
             unit[where, xp.arange(p)] = 1
             rd, z = self._extended(unit, where)
             return remove_rows(None, rd, n, z, triangular=True)
 
-        self._change("remove_rows", p, 0, method, update, lambda: (s.a.without_rows(gone), _delete(s.b, gone)))
+        self._change("remove_rows", p, 0, method, update, self._rows.without_rows(gone), _delete(self._b, gone))
 
     def add_columns(self, u: Any, k: int | None = None, *, method: str | None = None) -> None:
         """Put unknowns in.
@@ -248,7 +228,7 @@ class QRModel:
         ValueError
             If there would be more columns than rows.
         """
-        s, (m, n) = self._state, self.shape
+        m, n = self.shape
         u = self._as_block(u, 1, m)
         k = n if k is None else position(k, n)
         p = u.shape[1]
@@ -256,12 +236,12 @@ class QRModel:
             raise ValueError(f"{n + p} columns would stand against {m} rows: add at most {m - n}, or rows first")
 
         def update() -> Factors:
-            if s.q is not None:
-                return insert(s.q, self.r, u, k, "col", rcond=0.0)
+            if self.q is not None:
+                return insert(self.q, self.r, u, k, "col", rcond=0.0)
             rd, z = self._extended(u)
             return add_columns(None, rd, n, k, z, triangular=True)
 
-        self._change("add_columns", p, k, method, update, lambda: (_RowBlocks((_insert(s.a.matrix(), k, u, 1),)), s.b))
+        self._change("add_columns", p, k, method, update, _RowBlocks((_insert(self.a, k, u, 1),)), self._b)
 
     def remove_columns(self, columns: Any, *, method: str | None = None) -> None:
         """Take unknowns out.
@@ -273,15 +253,15 @@ class QRModel:
         method : {"auto", "update", "refactor"}, optional
             In place of the model's own.
         """
-        s, (_, n) = self._state, self.shape
+        n = self.shape[1]
         gone = indices(columns, n, "columns")
         p = len(gone)
 
         def update() -> Factors:
-            return remove_columns(None, s.rd, n, gone) if s.q is None else delete(s.q, self.r, gone, "col")
+            return remove_columns(None, self._rd, n, gone) if self.q is None else delete(self.q, self.r, gone, "col")
 
         k = int(gone[0]) if p else 0
-        self._change("remove_columns", p, k, method, update, lambda: (s.a.without_columns(gone), s.b))
+        self._change("remove_columns", p, k, method, update, self._rows.without_columns(gone), self._b)
 
     # -- how ----------------------------------------------------------------------------------
 
@@ -292,40 +272,36 @@ class QRModel:
         k: int,
         method: str | None,
         update: Callable[[], Factors],
-        data: Callable[[], tuple[_RowBlocks, Array]],
+        rows: _RowBlocks,
+        b: Array,
     ) -> None:
-        """Go by the plan; nothing of the model is touched until the new state is complete."""
+        """Go by the plan, to A with these rows and b; nothing of the model is touched until all is complete."""
         method = self._method if method is None else check_method(method)
         if p == 0:
             return
-        s, (m, n) = self._state, self.shape
-        device = "gpu" if is_cupy(s.rd) else "cpu"
-        plan = plan_update(which, m, n, p, k, keep_q=self.keep_q, rhs=s.b.shape[1], dtype=s.rd.dtype, device=device)
+        m, n = self.shape
+        device = "gpu" if is_cupy(self._rd) else "cpu"
+        plan = plan_update(
+            which, m, n, p, k, keep_q=self.keep_q, rhs=self._b.shape[1], dtype=self._rd.dtype, device=device
+        )
         note = ""
         if method == "auto":
             method = plan.choice
-            if method == "update" and s.age >= FRESH_FOR:
+            if method == "update" and self.age >= FRESH_FOR:
                 method = "refactor"
-                note = f"factored anew after {s.age} updates, lest their rounding errors add up"
+                note = f"factored anew after {self.age} updates, lest their rounding errors add up"
+        factors, age = None, 0
         if method == "update":
             try:
-                state = _updated(*update(), *data(), s.age + 1)
+                factors, age = update(), self.age + 1
             except np.linalg.LinAlgError as error:
                 note = f"factored anew, as the update could not be trusted: {error}"
-                state = self._factored(*data())
-        else:
-            state = self._factored(*data())
-        self._state, self.plan, self.note = state, plan, note
+        self._take(rows, b, factors or self._factored(rows.matrix(), b), age)
+        self.plan, self.note = plan, note
 
-    def _factored(self, a: _RowBlocks, b: Array) -> _State:
-        """From scratch."""
-        xp, matrix = get_xp(b), a.matrix()
-        if self.keep_q:
-            q, r = factor(matrix)
-            return _State(a, b, q, xp.concatenate([r, q.T @ b], axis=1))
-        # R of [A b] holds the R of A, then Qᵀb; there is no Q to form.
-        rd = factor(xp.concatenate([matrix, b], axis=1), "r")[: matrix.shape[1]]
-        return _State(a, b, None, rd)
+    def _factored(self, a: Array, b: Array) -> Factors:
+        """From scratch. Without Q the R of [A b] holds the R of A, then Qᵀb."""
+        return factor(a) if self.keep_q else (None, factor(get_xp(a).concatenate([a, b], axis=1), "r"))
 
     def _extended(self, u: Array, units: Array | None = None) -> tuple[Array, Array]:
         """[R d] with the rows of the further columns that Q needs for u, and QᵀU with theirs, by `complement`.
@@ -334,7 +310,7 @@ class QRModel:
 
         LinAlgError if A R⁻¹ is too far from orthonormal.
         """
-        a, r, rd, xp = self.a, self.r, self._state.rd, get_xp(u)
+        a, r, rd, xp = self.a, self.r, self._rd, get_xp(u)
         check_pivots(r.diagonal())
         z, w, c = complement(
             u,
@@ -348,13 +324,13 @@ class QRModel:
         if not defect <= 100 * np.sqrt(len(u)) * float(np.finfo(u.dtype).eps) * size:
             raise np.linalg.LinAlgError(f"AR⁻¹ is orthonormal only to {defect / size:.1g}: an update needs Q")
         below = xp.zeros((w.shape[1], rd.shape[1]), rd.dtype)
-        below[:, len(rd) :] = w.T @ self._state.b
+        below[:, len(rd) :] = w.T @ self._b
         return xp.concatenate([rd, below]), xp.concatenate([z, c])
 
     def _as_block(self, u: Any, axis: int, length: int) -> Array:
         """A copy of `u` in the model's dtype; see `as_block`."""
-        u = as_block(get_xp(self._state.rd, u).asarray(unwrapped(u, "u")), axis, length)
-        return as_matrix(u, "u", finite=self._finite).astype(self._state.rd.dtype)
+        u = as_block(get_xp(self._rd, u).asarray(unwrapped(u, "u")), axis, length)
+        return as_matrix(u, "u", finite=self._finite).astype(self._rd.dtype)
 
     def _outward(self, x: Array) -> Array:
         return x[:, 0] if self._is_vector else x
@@ -402,25 +378,6 @@ class _RowBlocks:
             parts += [part] if len(part) else []
             first += len(block)
         return parts
-
-
-@dataclass(frozen=True)
-class _State:
-    """A, b, Q and [R d] that belong together. Never changed: an update makes another one."""
-
-    a: _RowBlocks
-    b: Array
-    q: Array | None
-    rd: Array
-    age: int = 0
-
-
-def _updated(q: Array | None, r: Array, a: _RowBlocks, b: Array, age: int) -> _State:
-    """From Q and R, of which a square Q is that of a full factorisation, or from [R d] alone."""
-    if q is None:
-        return _State(a, b, None, r[: r.shape[1] - b.shape[1]], age)
-    n = r.shape[1]
-    return _State(a, b, q[:, :n], get_xp(q).concatenate([r[:n], q[:, :n].T @ b], axis=1), age)
 
 
 def _substitute(r: Array, x: Array, trans: bool = False) -> Array:

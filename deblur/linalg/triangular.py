@@ -161,24 +161,26 @@ def inverse(l: Array, *, lower: bool = True, unit_diagonal: bool = False) -> Arr
     return l
 
 
-def substitute(l: Array, x: Array, *, trans: bool = False, lower: bool = True, unit_diagonal: bool = False) -> None:
-    """`solve_triangular` in place on a contiguous `x`, without any check."""
+def substitute(
+    l: Array, x: Array, *, trans: bool | tuple[bool, ...] = False, lower: bool = True, unit_diagonal: bool = False
+) -> None:
+    """`solve_triangular` in place on a contiguous `x`, without any check; for several `trans` one after the other."""
+    turns = trans if isinstance(trans, tuple) else (trans,)
     if x.size == 0:
         return
     if is_cupy(x):
-        triangular_gpu.substitute(l, x, [trans], lower, unit_diagonal)
+        triangular_gpu.substitute(l, x, turns, lower, unit_diagonal)
         return
     a, flipped = checks.column_major(l)
-    lower, trans = lower != flipped, trans != flipped
-    if x.ndim == 1:
-        trsv = get_blas_funcs("trsv", (a,))
-        trsv(a, x, lower=lower, trans=trans, diag=unit_diagonal, overwrite_x=True)
-        return
-    trsm = get_blas_funcs("trsm", (a,))
-    if x.flags.f_contiguous:
-        trsm(1.0, a, x, lower=lower, trans_a=trans, diag=unit_diagonal, overwrite_b=True)
-    else:  # Xᵀ op(A)ᵀ = Bᵀ
-        trsm(1.0, a, x.T, side=1, lower=lower, trans_a=not trans, diag=unit_diagonal, overwrite_b=True)
+    trsv, trsm = get_blas_funcs(("trsv", "trsm"), (a,))
+    how: Any = {"lower": lower != flipped, "diag": unit_diagonal}
+    for turn in turns:
+        if x.ndim == 1:
+            trsv(a, x, trans=turn != flipped, overwrite_x=True, **how)
+        elif x.flags.f_contiguous:
+            trsm(1.0, a, x, trans_a=turn != flipped, overwrite_b=True, **how)
+        else:  # Xᵀ op(A)ᵀ = Bᵀ
+            trsm(1.0, a, x.T, side=1, trans_a=turn == flipped, overwrite_b=True, **how)
 
 
 def clear_triangle(a: Array, *, lower: bool) -> None:

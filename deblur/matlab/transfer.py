@@ -11,8 +11,11 @@ from ..device import Array, check_finite, get_fft, get_xp
 from .arguments import EPS, as_array, as_image, as_real, as_size, from_double
 
 
-def _sizes(a: Array, outsize: Sequence[int] | None) -> tuple[Array, tuple[int, ...]]:
-    """`a` and `outsize` with as many dimensions as each other: what is missing has length 1."""
+def _sizes(a: Array, name: str, outsize: Sequence[int] | None) -> tuple[Array, tuple[int, ...]]:
+    """`a`, in double precision, and `outsize` with as many dimensions as each other: what is missing has length 1."""
+    a = as_array(a, name)
+    check_finite(a, name)
+    a = a.astype(np.complex128 if a.dtype.kind == "c" else np.float64)
     size = a.shape if outsize is None else as_size(outsize, "outsize", 0)
     dims = max(a.ndim, len(size))
     return a.reshape(a.shape + (1,) * (dims - a.ndim)), size + (1,) * (dims - len(size))
@@ -55,11 +58,8 @@ def psf2otf(psf: Array, outsize: Sequence[int] | None = None) -> Array:
     ----------
     MATLAB Image Processing Toolbox, documentation of ``psf2otf``.
     """
-    psf = as_array(psf, "psf")
+    psf, size = _sizes(psf, "psf", outsize)
     xp = get_xp(psf)
-    check_finite(psf, "psf")
-    psf = psf.astype(np.complex128 if psf.dtype.kind == "c" else np.float64)
-    psf, size = _sizes(psf, outsize)
     if any(m > n for m, n in zip(psf.shape, size, strict=True)):
         raise ValueError(f"outsize {size} is smaller than the PSF {psf.shape}; crop the PSF or enlarge outsize")
     padded = xp.pad(psf, [(0, n - m) for m, n in zip(psf.shape, size, strict=True)])
@@ -96,14 +96,10 @@ def otf2psf(otf: Array, outsize: Sequence[int] | None = None) -> Array:
     ----------
     MATLAB Image Processing Toolbox, documentation of ``otf2psf``.
     """
-    otf = as_array(otf, "otf")
-    xp = get_xp(otf)
-    check_finite(otf, "otf")
-    otf = otf.astype(np.complex128)
-    otf, size = _sizes(otf, outsize)
+    otf, size = _sizes(otf, "otf", outsize)
     if not all(1 <= m <= n for m, n in zip(size, otf.shape, strict=True)):
         raise ValueError(f"outsize {size} must be positive and not larger than the OTF {otf.shape}")
-    psf = _real_if_rounding(get_fft(xp).ifftn(otf), otf)
+    psf = _real_if_rounding(get_fft(get_xp(otf)).ifftn(otf), otf)
     return window(psf, size)
 
 
@@ -159,7 +155,7 @@ def edgetaper(img: Array, psf: Array) -> Array:
     Restoration", CVPR 2014, supplement.
     """
     img, x, xp = as_image(img, "img")
-    kernel, shape = _sizes(as_real(psf, "psf", img), img.shape)
+    kernel, shape = _sizes(as_real(psf, "psf", img), "psf", img.shape)
     if not bool(kernel.any()):
         raise ValueError("psf is zero everywhere")
     axes = [axis for axis, m in enumerate(kernel.shape) if m > 1]

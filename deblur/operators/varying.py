@@ -301,6 +301,8 @@ class VaryingBlur(LinearMap):
 
 def cell_centres(grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
     """Rows and columns, (R, S, 2), of the centres of R x S equal parts of a frame of so many pixels."""
+    if len(grid) != 2 or any(int(n) != n or n < 1 for n in grid):
+        raise ValueError(f"grid must be (rows, columns), two positive whole numbers, not {grid!r}")
     centres = [(np.arange(k) + 0.5) * n / k - 0.5 for k, n in zip(grid, shape, strict=True)]
     return np.stack(np.meshgrid(*centres, indexing="ij"), -1)
 

@@ -104,8 +104,7 @@ def from_blurred(
             f"a PSF of {shape[0]} x {shape[1]} cannot be found in an image of {whole.shape[0]} x {whole.shape[1]}: it "
             "must have 3 pixels or more, and the image twice as many, and 16 at least"
         )
-    if grid is not None and (len(grid) != 2 or any(n != int(n) or n < 1 for n in grid)):
-        raise ValueError(f"grid must be (rows, columns), two positive whole numbers, not {grid!r}")
+    positions = None if grid is None else cell_centres(grid, whole.shape)
     y = _part(whole, _sharpest(whole), max(_SIDE, 6 * s))
     deviation, black = float(y.std()), float(np.quantile(y, 1e-3))
     if not deviation > 1e-6 * float(abs(y).max()):
@@ -140,14 +139,14 @@ def from_blurred(
     shape = tuple(np.minimum(shape, s)) if size is None else shape
     by = _into(h, shape)
     psf, varying = unit_sum(placed(_moved(h, by), shape)), None
-    if grid is not None:
-        local, positions = [], cell_centres(grid, whole.shape)
-        side = max(6 * s, *(-(-n // k) for n, k in zip(whole.shape, grid, strict=True)))
+    if positions is not None:
+        local, cells = [], positions.shape[:2]
+        side = max(6 * s, *(-(-n // k) for n, k in zip(whole.shape, cells, strict=True)))
         for centre in positions.reshape(-1, 2):
             part = _Scale(scaled(_part(whole, centre, min(side, _SIDE))), s)
             local.append(placed(_moved(_refined(part, h, lam, centred=False), by), shape))
             step()
-        varying = PSFMap(positions, np.array(local, float).reshape(*grid, *shape))
+        varying = PSFMap(positions, np.array(local, float).reshape(*cells, *shape))
     return PSFEstimate(psf, error, status, why, details, varying)
 
 

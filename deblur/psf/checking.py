@@ -134,11 +134,9 @@ def check(image: Any, psf: Any) -> PSFCheck:
     planes = tuple(range(h.ndim - 2))
     picture, h = middle(checked_picture(picture.sum(axis=planes)), 512), h.sum(axis=planes)
     spectrum = PictureSpectrum(picture)
-    without_blur, none = spectrum.fit(np.ones_like(spectrum.power))
     transfer = spectrum.transfer(h)
     own, model = spectrum.fit(transfer)
-    evidence = spectrum.against(own, without_blur)
-    depth = float(spectrum.matched(transfer[None], none)[1][0])
+    evidence, depth = spectrum.against(own, spectrum.without_blur[0]), spectrum.depth(transfer)
     dark = model < 1.5 * spectrum.noise
     at_zeros = float(np.mean(spectrum.power[dark] / model[dark])) if dark.sum() > 20 else 1.0
     scales, mirror = {}, {}
@@ -146,8 +144,8 @@ def check(image: Any, psf: Any) -> PSFCheck:
         scales = {s: spectrum.transfer(resample(h, s)) for s in _SCALES if max(h.shape) * s <= spectrum.side}
         flipped = spectrum.transfer(h[:, ::-1])
         mirror = {0.0: flipped} if np.abs(flipped - transfer).max() > 0.05 else {}
-    scale, scale_evidence, scale_depth = _likeliest(spectrum, own, none, scales)
-    _, mirrored, mirrored_depth = _likeliest(spectrum, own, none, mirror)
+    scale, scale_evidence, scale_depth = _likeliest(spectrum, own, scales)
+    _, mirrored, mirrored_depth = _likeliest(spectrum, own, mirror)
     asymmetry = _asymmetry(h)
     ghosts = _sparsity_gain(picture, h, spectrum.noise) if asymmetry > _ASYMMETRIC else 0.0
     lossy = compressed(picture)
@@ -221,13 +219,12 @@ def alarm(image: np.ndarray, psf: np.ndarray) -> str | None:
         return None
     scales = [s for s in _SCALES if abs(math.log(s)) > 0.3 and max(h.shape) * s <= spectrum.side]
     transfers = np.stack([spectrum.transfer(resample(h, s)) for s in [*scales, 1.0]])
-    without_blur, none = spectrum.fit(np.ones_like(spectrum.power))
-    share, depth = spectrum.matched(transfers, none)
+    share, depth = spectrum.matched(transfers)
     best = int(share[:-1].argmax())
     if depth[best] < 0.5 or share[-1] > 0.5 * share[best] or compressed(picture):
         return None
     other, own = (spectrum.fit(transfers[k])[0] for k in (best, -1))
-    evidence = min(spectrum.against(other, deviance) for deviance in (own, without_blur))
+    evidence = min(spectrum.against(other, deviance) for deviance in (own, spectrum.without_blur[0]))
     return _other_size(scales[best], evidence) if evidence > 2 * _LIKELIER else None
 
 
@@ -239,7 +236,7 @@ def _other_size(scale: float, evidence: float) -> str:
 
 
 def _likeliest(
-    spectrum: PictureSpectrum, own: float, none: np.ndarray, transfers: Mapping[float, np.ndarray]
+    spectrum: PictureSpectrum, own: float, transfers: Mapping[float, np.ndarray]
 ) -> tuple[float, float, float]:
     """(key, log-likelihood ratio against the PSF itself, depth of the zeros) of the PSF that explains the image best;
     (1, 0, 0) if none is likelier than the PSF itself."""
@@ -247,7 +244,7 @@ def _likeliest(
     key = max(ratios, key=ratios.__getitem__, default=1.0)
     if not ratios.get(key, 0.0) > 0:
         return 1.0, 0.0, 0.0
-    return key, ratios[key], float(spectrum.matched(transfers[key][None], none)[1][0])
+    return key, ratios[key], spectrum.depth(transfers[key])
 
 
 def _has_lobes(h: np.ndarray) -> bool:

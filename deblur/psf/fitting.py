@@ -235,13 +235,12 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     if not np.ptp(image) > 0:
         raise ValueError("the image is of one brightness: it shows nothing that could be blurred")
     spectrum = PictureSpectrum(image)
-    without_blur, none = spectrum.fit(np.ones_like(spectrum.power))
-    found = {k: _search(spectrum, none, k) for k in ("disk", "motion") if kind in (None, k)}
+    found = {k: _search(spectrum, k) for k in ("disk", "motion") if kind in (None, k)}
     name = min(found, key=lambda k: found[k][0])
     deviance, parameters, intervals = found[name]
-    evidence = spectrum.against(deviance, without_blur)
+    evidence = spectrum.against(deviance, spectrum.without_blur[0])
     psf = _built(name, parameters)
-    depth = float(spectrum.matched(spectrum.transfer(psf)[None], none)[1][0])
+    depth = spectrum.depth(spectrum.transfer(psf))
     spread = []
     for i, ends in enumerate(intervals):
         for end in ends:
@@ -264,9 +263,7 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     return PSFEstimate(psf, max(error, 0.5) if unclear else error, status, why, details)
 
 
-def _search(
-    spectrum: PictureSpectrum, none: np.ndarray, kind: str
-) -> tuple[float, list[float], list[tuple[float, float]]]:
+def _search(spectrum: PictureSpectrum, kind: str) -> tuple[float, list[float], list[tuple[float, float]]]:
     """(deviance, parameters, their 95 % intervals) of the disk or the motion that fits a spectrum best."""
     from scipy.optimize import minimize
 
@@ -291,7 +288,7 @@ def _search(
         return spectrum.fit(transfer([max(p[0], limits[0]), *p[1:]]))[0]
 
     parts = (grid[i : i + 64] for i in range(0, len(grid), 64))
-    match = np.concatenate([spectrum.matched(np.stack([*map(transfer, part)]), none)[0] for part in parts])
+    match = np.concatenate([spectrum.matched(np.stack([*map(transfer, part)]))[0] for part in parts])
     trials = []
     for i in np.argsort(match)[-4:]:
         steps = np.diag([0.04 * grid[i][0], 20 / grid[i][0]][: len(grid[i])])

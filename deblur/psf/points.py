@@ -24,6 +24,7 @@ import numpy as np
 import scipy.fft
 
 from ..operators.matrix import by
+from ..operators.varying import cell_centres
 from .estimate import (
     PSFEstimate,
     PSFStatus,
@@ -104,6 +105,9 @@ def from_points(
     picture = grey(image, axes=(2, 3))
     if min(picture.shape) < 9:
         raise ValueError(f"an image of {by(picture.shape)} pixels has no room for points")
+    if grid is not None and picture.ndim != 2:
+        raise ValueError(f"grid={grid!r} is of images; of volumes one PSF is measured: leave grid out")
+    cells = None if grid is None else cell_centres(grid, picture.shape)
     # A bead may lie in the middle of few planes, but not of few rows.
     room = [n if axis < picture.ndim - 2 else n // 2 for axis, n in enumerate(picture.shape)]
     if size is not None:
@@ -121,7 +125,7 @@ def from_points(
     above, noise = without_background(picture, 48 if size is None else 3 * max(size))
     field = _Field(above, noise, saturated, *detected(above, noise, positions))
     if size is not None:
-        return _estimate(*field.average(size), picture.shape, grid)
+        return field.estimate(*field.average(size), cells)
     # An image without points is not searched with ever larger sizes. Half of the beads show all planes.
     depth = np.minimum(field.at, np.array(picture.shape) - 1 - field.at)[:, : picture.ndim - 2]
     most = [*2 * np.median(depth, axis=0).astype(int) + 1, *[min(room[-2:]) - 2 * _MARGIN] * 2]
@@ -138,7 +142,7 @@ def from_points(
         if picture.ndim == 3 and 2 * len(wider[1]) < len(found[1]):
             break  # the beads stand too close to show more
         found, shape = wider, larger
-    return _estimate(found[0].cut(tuple(map(min, needed, shape))), *found[1:], picture.shape, grid)
+    return field.estimate(found[0].cut(tuple(map(min, needed, shape))), *found[1:], cells)
 
 
 @dataclass(frozen=True)
@@ -200,6 +204,30 @@ class _Field:
             back = back + _aliases(stamps, at - own, self.noise / flux)
         mean = _robust_mean(back, psfs[good] - psf, self.noise / flux, psf).cut(shape)
         return mean, at, flux, left_out
+
+    def estimate(
+        self, mean: MeanPSF, at: np.ndarray, flux: np.ndarray, left_out: dict[str, int], cells: np.ndarray | None
+    ) -> PSFEstimate:
+        """The result from what `average` returns, with a map of PSFs at `cells` (R, S, 2)."""
+        _check_light(np.maximum(mean.psf * gains(mean.psf, mean.variance), 0).sum(), len(at))
+        psf, error = clean(mean.psf, mean.variance)
+        k, outside, fwhm = len(at), energy_outside(psf), width(psf)
+        varied, axes = Variation(at, mean, self.above.shape), self.above.ndim
+        # The scatter does not show light beyond the frame, which scales the rest, nor pixels that are too coarse. A
+        # volume never holds all light.
+        error = math.hypot(error, 0.01, outside if axes == 2 else 0.0, 0.02 if fwhm < 2 else 0.0)
+        advice = "ask for grid=(rows, columns)" if axes == 2 else "measure it in parts of the volume"
+        rough = {
+            "so few do not show whether one is a blend; show three or more": k < 3,
+            f"it is {fwhm:.2f} pixels wide, too narrow to be sampled well": fwhm < 2,
+            f"about {100 * outside:.0f} % of its light falls outside: give a larger size": outside > 0.03,
+            f"it varies by {100 * varied.variation:.0f} % across the image: {advice}": varied.variation > 0.1,
+            f"noise and differences of shape make {100 * error:.0f} % uncertain": not PSFStatus.of(error).ok,
+        }
+        status, why = graded(error, f"the mean of {k} points" if k > 1 else "one point alone", {}, rough)
+        details = {"points": k, "left_out": _listed(left_out), "fwhm": fwhm, "energy_outside": outside}
+        details |= {"variation": varied.variation, "positions": at, "flux": flux}
+        return PSFEstimate(psf, error, status, why, details, None if cells is None else varied.map(cells))
 
     def _usable(self, own: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, Counter[str]]:
         """Which sources can be averaged (k,), and the numbers of the others by reason."""
@@ -382,32 +410,3 @@ def _reach(psf: np.ndarray, variance: np.ndarray) -> int:
     pairs = np.flatnonzero(seen[1:] & seen[:-1])  # a ring that stands alone is chance
     radius = int(pairs[-1]) + 1 if len(pairs) else 1
     return 2 * (math.ceil(1.5 * last) if radius >= last - 1 else max(radius + 1, 2)) + 1
-
-
-def _estimate(
-    mean: MeanPSF,
-    at: np.ndarray,
-    flux: np.ndarray,
-    left_out: dict[str, int],
-    frame: tuple[int, ...],
-    grid: tuple[int, int] | None,
-) -> PSFEstimate:
-    _check_light(np.maximum(mean.psf * gains(mean.psf, mean.variance), 0).sum(), len(at))
-    psf, error = clean(mean.psf, mean.variance)
-    k, outside, fwhm = len(at), energy_outside(psf), width(psf)
-    varied = Variation(at, mean, frame)
-    # The scatter does not show light beyond the frame, which scales the rest, nor pixels that are too coarse. A volume
-    # never holds all light.
-    error = math.hypot(error, 0.01, outside if len(frame) == 2 else 0.0, 0.02 if fwhm < 2 else 0.0)
-    advice = "ask for grid=(rows, columns)" if len(frame) == 2 else "measure it in parts of the volume"
-    rough = {
-        "so few do not show whether one is a blend; show three or more": k < 3,
-        f"it is {fwhm:.2f} pixels wide, too narrow to be sampled well": fwhm < 2,
-        f"about {100 * outside:.0f} % of its light falls outside: give a larger size": outside > 0.03,
-        f"it varies by {100 * varied.variation:.0f} % across the image: {advice}": varied.variation > 0.1,
-        f"noise and differences of shape make {100 * error:.0f} % uncertain": not PSFStatus.of(error).ok,
-    }
-    status, why = graded(error, f"the mean of {k} points" if k > 1 else "one point alone", {}, rough)
-    details = {"points": k, "left_out": _listed(left_out), "fwhm": fwhm, "energy_outside": outside}
-    details |= {"variation": varied.variation, "positions": at, "flux": flux}
-    return PSFEstimate(psf, error, status, why, details, None if grid is None else varied.map(grid))

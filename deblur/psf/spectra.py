@@ -10,6 +10,7 @@ and displaced PSFs are equivalent here.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -114,12 +115,18 @@ class PictureSpectrum:
             level = np.clip(level + step[-2:], (-1.0, 0.0), (3.0, 5.0))
         return best, model
 
-    def matched(self, transfers: np.ndarray, none: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Correlate the logarithms of blurs' powers (k, n) with the residual of a model without blur; fast, no fit.
+    @functools.cached_property
+    def without_blur(self) -> tuple[float, np.ndarray]:
+        """`fit` of what does not blur."""
+        return self.fit(np.ones_like(self.power))
+
+    def matched(self, transfers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Correlate the logarithms of blurs' powers (k, n) with the residual of the model without blur; fast, no fit.
 
         Returns (k,) the signed share of the residual's square that each explains, and (k,) the depth of its zeros in
         the image relative to its own: 1 if the image was blurred by it.
         """
+        none = self.without_blur[1]
         left = np.log(np.maximum(self.power, 1e-30) / none)
         left = np.clip(left, -_LARGEST, _LARGEST)
         q, _ = np.linalg.qr(self.smooth)
@@ -130,6 +137,10 @@ class PictureSpectrum:
         pattern -= (pattern @ q) @ q.T
         along, own = pattern @ left, (pattern**2).sum(axis=1)
         return along * np.abs(along) / (own * float((left**2).sum()) + 1e-30), along / (own + 1e-30)
+
+    def depth(self, transfer: np.ndarray) -> float:
+        """The depth of the zeros of one blur's power (n,), as `matched` has it."""
+        return float(self.matched(transfer[None])[1][0])
 
     def against(self, one: float, other: float) -> float:
         """The log-likelihood ratio of blurs with the deviances `one` and `other`."""

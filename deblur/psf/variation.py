@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..operators.varying import cell_centres
 from .estimate import PSFMap, centre_of_gravity, gains, placed, shift
 from .models import unit_sum
 
@@ -63,6 +62,11 @@ class Variation:
     The eigen-PSFs are the singular vectors of the sources' images less their mean [1]_, the polynomials those of the
     degree that predicts left-out sources best. An eigen-PSF that no polynomial predicts is noise.
 
+    Attributes
+    ----------
+    variation : float
+        Root mean square difference of the PSFs from their mean, relative to it.
+
     References
     ----------
     .. [1] E. Bertin, "Automated morphometry with SExtractor and PSFEx", ADASS XX, 2011.
@@ -93,12 +97,7 @@ class Variation:
         self._coefficients = coefficients[:, :n]
         self._parts = vectors[:n].reshape(n, *mean.psf.shape)
         self._size = (values[:, :n] ** 2).sum(axis=0)
-        self._shares = self._shares_at(at)
-
-    @property
-    def variation(self) -> float:
-        """Root mean square difference of the PSFs from their mean, relative to it."""
-        return float(np.sqrt((self._shares**2).sum(axis=1).mean() / (self._mean.psf**2).sum()))
+        self.variation = float(np.sqrt((self._shares_at(at) ** 2).sum(axis=1).mean() / (mean.psf**2).sum()))
 
     def _powers(self, places: np.ndarray, degree: int) -> np.ndarray:
         """The monomials of up to this degree of (p, axes) places: (p, j)."""
@@ -113,13 +112,8 @@ class Variation:
         """The PSF at (p, axes) places."""
         return self._mean.psf + np.tensordot(self._shares_at(places), self._parts, 1)
 
-    def map(self, grid: tuple[int, int]) -> PSFMap:
-        """PSFs at the centres of (rows, columns) equal parts of the image."""
-        if len(self._frame) != 2:
-            raise ValueError(f"grid={grid!r} is of images; of volumes one PSF is measured: leave grid out")
-        if len(grid) != 2 or any(int(n) != n or n < 1 for n in grid):
-            raise ValueError(f"grid must be (rows, columns), two positive whole numbers, not {grid!r}")
-        positions = cell_centres(grid, self._frame)
+    def map(self, positions: np.ndarray) -> PSFMap:
+        """PSFs at positions (R, S, 2)."""
         places = positions.reshape(-1, 2)
         # The eigen-PSFs are noisy, too.
         noisier = 1 + (self._shares_at(places) ** 2 / self._size).sum(axis=1)
@@ -127,4 +121,4 @@ class Variation:
         for h, v in zip(self.psfs(places), noisier, strict=True):
             away = centre_of_gravity(clean(h, self._mean.variance * v)[0])
             psfs.append(clean(shift(h, -np.array(away)), self._mean.variance * v)[0])
-        return PSFMap(positions, np.stack(psfs).reshape(*grid, *self._mean.psf.shape))
+        return PSFMap(positions, np.stack(psfs).reshape(*positions.shape[:2], *self._mean.psf.shape))

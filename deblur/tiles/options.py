@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar
 
-from ..options import Options, takes_options
+from ..options import Options, defaults, takes_options
 
 TOLERANCE = 1e-3
 
@@ -59,29 +59,15 @@ def takes(*kinds: Any) -> Callable[[_T], _T]:
     """`deblur.options.takes_options` for a function or class with the options of these typed dicts as well."""
 
     def shown(target: _T) -> _T:
-        function: Any = getattr(target, "__init__") if isinstance(target, type) else target  # noqa: B009
-        signature = inspect.signature(function)
-        *own, rest = signature.parameters.values()
-        hints = get_type_hints(kinds[-1])
-        more = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
-            for name, default in _defaults(kinds[-1]).items()
-        ]
-        function.__signature__ = signature.replace(parameters=[*own, *more, rest])
         text = "\n".join(inspect.cleandoc(kind.__doc__) for kind in kinds).replace("\n", "\n    ")
         target.__doc__ = (target.__doc__ or "").replace("{tile options}", text)
-        return takes_options(target)
+        return takes_options(target, kinds[-1])
 
     return shown
 
 
 def parted(options: Mapping[str, Any], kind: Any) -> tuple[dict[str, Any], Options]:
     """(the options of `kind` with their defaults, those of `deblur.reconstruct`)."""
-    own = {name: options.get(name, default) for name, default in _defaults(kind).items()}
+    own = {name: default for name, default in defaults(kind).items() if name not in Options.__annotations__}
     rest: Any = {name: value for name, value in options.items() if name not in own}
-    return own, rest
-
-
-def _defaults(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind, include_extras=True)
-    return {name: get_args(hint)[-1] for name, hint in hints.items() if name not in Options.__annotations__}
+    return {name: options.get(name, default) for name, default in own.items()}, rest

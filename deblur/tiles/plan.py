@@ -172,6 +172,23 @@ class _Task:
         if edge.weight != 1:  # a border that is continued by weights is reached along both sides of a corner
             self.weight = (edge.weight * self.weight) ** 2
 
+    def plan(
+        self, answer: str, reason: str, tile: Size | None = None, overlap: Sequence[int] = (0, 0, 0), passes: int = 1
+    ) -> TilePlan:
+        """The plan of these tiles, by default one that is the image, without a predicted seam."""
+        tile, size, problem = tile or self.size, self.size, self.problem
+        overlap = tuple(0 if t >= n else d for t, d, n in zip(tile, overlap, size, strict=False))
+        beyond = [d + m if d and passes > 1 else d for d, m in zip(overlap, margin(self.psf), strict=True)]
+        work = float(passes)
+        for n, t, d in zip(size, tile, beyond, strict=True):
+            ends = 0 if problem.blur.boundary.wraps else 2 * d
+            work *= (n + _up(n, t) * 2 * d - ends) / n
+        return TilePlan(
+            answer, reason, size, tile, overlap, self.tolerance, math.nan, math.inf, work,
+            _need(self, _window(size, tile, beyond), overlap, passes), _need(self, size), self.memory,
+            str(problem.blur.boundary), self.method, problem.dtype.name, passes,
+        )  # fmt: skip
+
 
 @takes(PlanOptions)
 def plan_tiles(psf: Any, lam: float, shape: Sequence[int], **options: Unpack[PlanOptions]) -> TilePlan:
@@ -236,9 +253,9 @@ def _measured(task: _Task) -> TilePlan:
         why = f"no tile with an overlap of {by(overlap)} pixels fits {format_bytes(task.memory)}"
         return _whole_or_none(task, why)
     if tile == task.size:
-        return _plan(task, "whole", "the image is one tile")
+        return task.plan("whole", "the image is one tile")
     why = f"no formula predicts the seam of method {task.method!r}: it has to be measured on parts of the image"
-    return _plan(task, "measure", f"{why}, at this overlap and at twice that", tile, overlap)
+    return task.plan("measure", f"{why}, at this overlap and at twice that", tile, overlap)
 
 
 def _predicted(task: _Task) -> TilePlan:
@@ -278,11 +295,11 @@ def _predicted(task: _Task) -> TilePlan:
             why += f", and no tile that fits {format_bytes(task.memory)} is large enough for that"
         return _whole_or_none(task, why) if fits else _refined(task, tails, why)
     if tile == size:
-        return _plan(task, "whole", f"{why}, and one tile is the image")
+        return task.plan("whole", f"{why}, and one tile is the image")
     if task.passes > 1:
         why = f"{why}, in {task.passes} passes"
-        return _in_passes(task, tails, _plan(task, "refine", why, tile, overlap, task.passes))
-    plan = _plan(task, "tiles", why, tile, overlap)
+        return _in_passes(task, tails, task.plan("refine", why, tile, overlap, task.passes))
+    plan = task.plan("tiles", why, tile, overlap)
     if task.tile is None and fits and (plan.tiles < 4 or plan.work > 2):
         gain = f"{plan.tiles} tiles of {plan.work:.2g} times the work gain little"
         return _whole_or_none(task, f"{why}, but {gain}")
@@ -305,7 +322,7 @@ def _refined(task: _Task, tails: Sequence[Reach], why: str) -> TilePlan:
         tile = _tile(task, beyond, passes)
         if tile and all(t >= min(2 * b, n) for t, b, n in zip(tile, beyond, task.size, strict=True)):
             reason = f"{why}; {passes} passes over smaller ones should reduce the error below the tolerance"
-            plan = _plan(task, "refine", reason, tile, overlap, passes)
+            plan = task.plan("refine", reason, tile, overlap, passes)
             plans.append(_in_passes(task, tails, plan))
     if plans:
         return min(plans, key=lambda plan: plan.work)
@@ -317,37 +334,14 @@ def _whole_or_none(task: _Task, why: str) -> TilePlan:
     needed = _need(task, task.size)
     why = f"{why}, and the whole image takes {format_bytes(needed)} of {format_bytes(task.memory)}"
     if needed <= task.memory:
-        return _plan(task, "whole", why)
+        return task.plan("whole", why)
     larger = "a larger λ, a larger tolerance or more memory for a worker makes tiles possible"
-    return _plan(task, "none", f"{why}; {larger}")
+    return task.plan("none", f"{why}; {larger}")
 
 
 def _in_passes(task: _Task, tails: Sequence[Reach], plan: TilePlan) -> TilePlan:
     once = _seam(task, tails, plan)[0]
     return replace(plan, seam=REFINED * once**plan.passes, seam_once=once)
-
-
-def _plan(
-    task: _Task,
-    answer: str,
-    reason: str,
-    tile: Size | None = None,
-    overlap: Sequence[int] = (0, 0, 0),
-    passes: int = 1,
-) -> TilePlan:
-    """The plan of these tiles, by default one that is the image, without a predicted seam."""
-    tile, size, problem = tile or task.size, task.size, task.problem
-    overlap = tuple(0 if t >= n else d for t, d, n in zip(tile, overlap, size, strict=False))
-    beyond = [d + m if d and passes > 1 else d for d, m in zip(overlap, margin(task.psf), strict=True)]
-    work = float(passes)
-    for n, t, d in zip(size, tile, beyond, strict=True):
-        ends = 0 if problem.blur.boundary.wraps else 2 * d
-        work *= (n + _up(n, t) * 2 * d - ends) / n
-    return TilePlan(
-        answer, reason, size, tile, overlap, task.tolerance, math.nan, math.inf, work,
-        _need(task, _window(size, tile, beyond), overlap, passes), _need(task, size), task.memory,
-        str(problem.blur.boundary), task.method, problem.dtype.name, passes,
-    )  # fmt: skip
 
 
 def _seam(task: _Task, tails: Sequence[Reach], plan: TilePlan) -> tuple[float, float]:

@@ -57,6 +57,12 @@ class Source:
         The OME-Zarr group that it is the largest level of.
     metadata : Metadata
         Axes, voxel size and channels of a file.
+    chunk : tuple of int or None
+        The sides of a stored chunk along the axes of space, of which tiles are multiples.
+    unit : float
+        What is restored is multiplied by: a volume of integers, which are counts, keeps its unit.
+    levels : list of str
+        The names of the arrays of its OME-Zarr group, the largest first.
     """
 
     def __init__(
@@ -90,24 +96,12 @@ class Source:
         self.channel_axis, self.stack_axis = channel_axis, stack_axis
         self.stored, self.chunks = source, getattr(source, "chunks", None)
         self.array = Reader(source, self.name, dtype, where)
-        self.layout = Layout(self.array.shape, psf_axes, channel_axis, stack_axis)
-
-    @property
-    def chunk(self) -> tuple[int, ...] | None:
-        """The sides of a stored chunk along the axes of space, of which tiles are multiples."""
-        axes = self.layout.order[-self.layout.space_axes :]
-        return self.chunks and tuple(min(self.chunks[axis], self.array.shape[axis]) for axis in axes)
-
-    @property
-    def unit(self) -> float:
-        """What is restored is multiplied by: a volume of integers, which are counts, keeps its unit."""
-        counts, dtype = self.layout.space_axes == 3, self.stored.dtype
-        return float(np.iinfo(dtype).max) if counts and dtype.kind in "iu" else 1.0
-
-    @property
-    def levels(self) -> list[str]:
-        """The names of the arrays of its OME-Zarr group, the largest first."""
-        return [level["path"] for level in multiscales(self.group)[0]["datasets"]] if self.group else ["0"]
+        self.layout = layout = Layout(self.array.shape, psf_axes, channel_axis, stack_axis)
+        self.chunk = self.chunks and tuple(min(self.chunks[axis], layout.shape[axis]) for axis in layout.in_space)
+        counts = len(layout.space) == 3 and source.dtype.kind in "iu"
+        self.unit = float(np.iinfo(source.dtype).max) if counts else 1.0
+        datasets = multiscales(self.group)[0]["datasets"] if self.group else [{"path": "0"}]
+        self.levels = [str(level["path"]) for level in datasets]
 
     def attributes(self, target: str) -> dict[str, Any] | None:
         """Those of an OME-Zarr group for its restoration; None where that is a bare array."""
@@ -294,7 +288,7 @@ def created(target: str, picture: Source, tiling: Tiling, decided: dict[str, Any
     attributes = picture.attributes(target)
     chunks = [1] * array.ndim
     stored = picture.chunk or tiling.plan.tile
-    for axis, c, t in zip(layout.order[-layout.space_axes :], stored, tiling.plan.tile, strict=True):
+    for axis, c, t in zip(layout.in_space, stored, tiling.plan.tile, strict=True):
         chunks[axis] = min(c if t % c == 0 or t >= shape[axis] else t, shape[axis])  # none is shared by tiles
     if layout.channel is not None:
         chunks[layout.channel] = layout.colours

@@ -330,7 +330,7 @@ class _Run:
         """What is read at once: the stored chunks of a tile, and of a few frames; a chunk where tiles would cut it."""
         tiling, layout = self.tiling, self.tiling.layout
         chunks: list[Any] = list(stored or (1,) * len(layout.shape))
-        for axis, cuts in zip(layout.order[-layout.space_axes :], tiling.cuts, strict=True):
+        for axis, cuts in zip(layout.in_space, tiling.cuts, strict=True):
             if all(first % chunks[axis] == 0 for first, _ in cuts):
                 chunks[axis] = tuple(b - a for a, b in cuts)
         if layout.stack:

@@ -44,7 +44,7 @@ class Layout(Axes):
         place = np.unravel_index(frame, tuple(self.shape[axis] for axis in self.stack))
         for axis, i in zip(self.stack, place, strict=True):
             at[axis] = slice(int(i), int(i) + 1)
-        for axis, part in zip(self.order[-self.space_axes :], where, strict=True):
+        for axis, part in zip(self.in_space, where, strict=True):
             at[axis] = part
         return tuple(at)
 
@@ -101,6 +101,8 @@ class Tiling:
         Where λ and the boundary came from.
     recipe : Recipe
         Everything that windows are solved with.
+    tiles : list
+        (First, beyond the last) of each tile along each axis.
     """
 
     def __init__(self, img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[TileOptions]) -> None:
@@ -111,13 +113,13 @@ class Tiling:
         dtype = rest.get("dtype")
         self.dtype = min_float_dtype(img.dtype) if dtype is None else float_dtype(np.empty(0, dtype))
         rest["dtype"] = self.dtype.name
-        psfs = h[None] if h.ndim == layout.space_axes else h
+        psfs = h[None] if h.ndim == len(layout.space) else h
         if len(psfs) not in (1, layout.frames):
             raise ValueError(
                 f"the PSF has shape {h.shape}; it may have one axis for each of the image's, {layout.space}, or one "
                 f"more, for one for each frame ({layout.frames})"
             )
-        self._psf_shape, self._side = psfs.shape[1:], round(_SAMPLE ** (2 / layout.space_axes))
+        self._psf_shape, self._side = psfs.shape[1:], round(_SAMPLE ** (2 / len(layout.space)))
         decided = decide(psfs, layout.space, lam, rest, self._corners, lambda: self.samples)
         self.lam = decided.lam
         self.lam_reason, self.boundary_reason = decided.lam_reason, decided.boundary_reason
@@ -149,6 +151,7 @@ class Tiling:
         self.plan = plan
         each = zip(layout.space, plan.tile, self.beyond, self._psf_shape, strict=True)
         self.cuts = tuple(cut(n, t, max(d, h)) for n, t, d, h in each)
+        self.tiles = list(itertools.product(*self.cuts))
 
     def _corners(self) -> np.ndarray:
         """The corners of the first frame put together, (1, c, *space)."""
@@ -187,11 +190,6 @@ class Tiling:
         """Pixels that are read beyond a tile: its overlap and, where it is refined, a margin to know its residual."""
         each, several = zip(self.plan.overlap, margin(self._psf_shape), strict=True), self.plan.passes > 1
         return tuple(d + m if d and several else d for d, m in each)
-
-    @property
-    def tiles(self) -> list[tuple[tuple[int, int], ...]]:
-        """(First, beyond the last) of each tile along each axis."""
-        return list(itertools.product(*self.cuts))
 
     def measure(self) -> list[float]:
         """The seams of a few tiles spread over the image, as parts of its range: what twice the overlap changes."""

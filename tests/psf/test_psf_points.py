@@ -236,7 +236,7 @@ def test_an_estimate_restores_an_image_and_warns_if_doubtful():
         (field([(40, 40)], [5]), {"size": 99}, "more than half"),
         (field([(4, 40)], [5]), {"size": 15}, "1 too near the edge.*further inside"),
         (np.minimum(field([(40, 40), (90, 90)], [50, 50]), 1), {}, "2 saturated.*expose shorter"),
-        (field([(40, 40)], [5]), {"grid": (0, 2)}, "grid must be"),
+        (np.zeros((80, 80)), {"grid": (0, 2)}, "grid must be"),
         (deblur.data.load("camera64"), {}, "no common shape.*stars, beads"),
     ],
 )
