@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import DTypeLike
 
-from ..device import CPU, Array, Device, as_real, is_cupy, require_memory
+from ..device import CPU, Array, Device, is_cupy, require_memory
 from . import torus_gpu
 from .boundary import get_boundary
 from .matrix import DENSE_INSTEAD, check_geometry, convolution_matrix
@@ -213,13 +213,6 @@ class Blur(LinearMap):
             ("transfer", dtype, device),
             lambda: self.torus(device).spectrum(self.psf, self._torus_origin, dtype),
         )
-
-    def checked(self, x: Array, shape: tuple[int, ...], what: str) -> tuple[Array, Device]:
-        """`x` as real images of that shape, and where they live; or an error."""
-        x = as_real(x, what)
-        if x.shape[-len(shape) :] != shape:
-            raise ValueError(f"{what} must have shape (..., {', '.join(map(str, shape))}), not {x.shape}")
-        return x, Device.of(x)
 
     def forward(self, f: Array) -> Array:
         """Blur: H f, for one scene or a stack of them.

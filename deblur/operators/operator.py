@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..device import Array, unwrapped
+from ..device import Array, Device, as_real, unwrapped
 from .boundary import Boundary
 
 if TYPE_CHECKING:
@@ -92,6 +92,13 @@ class LinearMap:
 
     def adjoint(self, g: Array) -> Array:
         raise NotImplementedError
+
+    def checked(self, x: Array, shape: tuple[int, ...], what: str) -> tuple[Array, Device]:
+        """`x` as real images of that shape, and where they live; or an error."""
+        x = as_real(x, what)
+        if x.shape[-len(shape) :] != shape:
+            raise ValueError(f"{what} must have shape (..., {', '.join(map(str, shape))}), not {x.shape}")
+        return x, Device.of(x)
 
     def cached(self, key: Hashable, build: Callable[[], _T]) -> _T:
         """What `build` returns, made once for `key` (which names dtype and device) and cached with the operator."""
