@@ -124,8 +124,13 @@ class _Hybrid:
         # An exact start leaves bases of rounding: ‖Hᵀg‖/‖g‖ is no more than ‖H‖ either.
         seen = norms(stack)
         norm = max(bases.norm, float((wanted / np.where(seen > 0, seen, 1.0)).max()))
-        converged = bool((left <= min(_allowed(problem, norm), MOST * lam) * norms(scene)).all())
+        length, rest = norms(scene), norms(data_residual)
+        converged = bool((left <= min(_allowed(problem, norm), MOST * lam) * length).all())
         converged = converged or (rtol is not None and residual <= 1.1 * rtol)
+        if not converged and rtol is None and (done or bases.exhausted):
+            # Of so small a λ products round the residual. The recurrences do not.
+            rounding = 100 * float(np.finfo(g.dtype).eps) * norm
+            converged = bool((rounding * (length / (2 * math.sqrt(lam)) + rest / lam) <= MOST * length).all())
         why = f"residual {residual:.1e} after {bases.steps} steps"
         if not converged:
             asked = "too much to say that the image is right" if rtol is None else f"{rtol:g} was asked for"

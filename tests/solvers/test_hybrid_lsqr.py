@@ -54,6 +54,17 @@ def test_small_lambda_is_reached_too(rng):
     assert relative(found.scene, dense(blur, g, 1e-6)) <= 1e-7
 
 
+@pytest.mark.parametrize("lam", [1e-13, 1e-17, 1e-21])
+def test_a_lambda_below_rounding_is_converged_if_the_image_is_right(rng, lam):
+    for blur in (Blur(KERNELS["even, asymmetric"], (9, 10), "zero"), Blur(np.full((2, 2), 0.25), (8, 8), "periodic")):
+        g = rng.random(blur.image_shape)
+        u, s, vt = np.linalg.svd(blur.to_dense())
+        found, expected = restored(blur, g, lam), ((u.T @ g.ravel()) * (s / (s * s + lam))) @ vt
+        # The second blur loses patterns of which the image has some.
+        assert found.converged == (s[-1] > 1e-9)
+        assert not found.converged or relative(found.scene, expected) <= 1e-7
+
+
 def test_one_bidiagonalisation_serves_every_lambda(rng):
     blur = Blur(KERNELS["camera shake"], (17, 19), "unknown")
     g = rng.random((17, 19))
