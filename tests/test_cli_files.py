@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +55,18 @@ def command(*arguments, encoding=None, **options):
 
 
 # -- inputs are never overwritten --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command", ["psf convert volume:h.tif -o h.tif", "psf check g.tif --psf volume:h.tif --picture h.tif"]
+)
+def test_no_volume_of_a_psf_is_overwritten(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    image.write("g.tif", np.eye(70), bits=32)
+    image.write("h.tif", np.ones((3, 5, 5)), bits=32)
+    before = Path("h.tif").read_bytes()
+    fails(capsys, [*command.split(), "--force"], "inputs are never overwritten")
+    assert Path("h.tif").read_bytes() == before
 
 
 @pytest.mark.parametrize("which", ["psf", "mask", "weights", "input"])

@@ -39,7 +39,12 @@ _EMPTY = "{} is empty (0 bytes); it may not have been written completely"
 
 
 def located(path: FilePath) -> tuple[Path, str]:
-    """The file, and the extension of a FITS file that brackets after its name select, as in ``a.fits[SCI]``."""
+    """The file, and the extension of a FITS file that brackets after its name select, as in ``a.fits[SCI]``.
+
+    Before the name of a PSF's file there may be ``volume:``.
+    """
+    if not Path(path).exists():
+        path = str(path).strip().removeprefix("volume:").strip()
     name, bracket, extension = str(path).removesuffix("]").rpartition("[")
     plain = not bracket or not str(path).endswith("]") or Path(path).exists()
     return (Path(path), "") if plain else (Path(name), extension)

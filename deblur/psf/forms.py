@@ -91,7 +91,7 @@ def parse_with_voxel(text: str) -> tuple[np.ndarray, tuple[float, ...] | None]:
     name, colon, rest = text.strip().partition(":")
     name = name.strip().lower()
     if name not in TABLE or not colon:
-        if not (name == "volume" and colon) and (not text.strip() or not located(text)[0].exists()):
+        if name != "volume" and (not text.strip() or not located(text)[0].exists()):
             raise ValueError(f"{text!r} is neither a file nor a known form of PSF{known}")
         return load_with_voxel(text)
     usage, parameters, needed = _words(name)
