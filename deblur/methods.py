@@ -22,6 +22,7 @@ from numpy.typing import DTypeLike
 from .device import CPU, Device, format_bytes, free_memory
 from .errors import InsufficientMemoryError, MethodError
 from .operators.blur import Blur
+from .operators.operator import check_operator
 from .problem import FLOAT64, FORMULAS, Factor, Problem, synchronize
 from .solvers.natural import Prepared
 from .solvers.refine import MOST
@@ -419,7 +420,7 @@ def choose_method(
     'fft'
     """
     problem = Problem(
-        blur,
+        check_operator(blur),
         1e-2 * blur.norm_bound**2 if isinstance(lam, str) else float(lam),
         formula=check_formula(formula),
         dtype=np.dtype(dtype),

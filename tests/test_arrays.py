@@ -235,6 +235,28 @@ def test_sparse_matrices_and_operators_are_refused_where_arrays_are_needed():
         linalg.gauss_jordan_inverse(scipy.sparse.csr_array(MATRIX))
 
 
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: deblur.Blur(PSF, 7), r"shape must be \(rows, columns\).*not \(7,\)"),
+        (lambda: deblur.vector2im(np.ones(9), 3.0), "two positive whole numbers, not 3.0"),
+        (lambda: deblur.choose_lambda(PSF, IMAGE), "blur must be .*not ndarray"),
+        (lambda: deblur.choose_method(PSF, 1.0), "blur must be .*not ndarray"),
+        (lambda: deblur.choose_lambda(deblur.Blur(PSF, SHAPE), IMAGE, ["gcv"]), r"unknown rule \['gcv'\]"),
+        (lambda: deblur.psf.box({}), "size must be a positive whole number.*not {}"),
+        (lambda: deblur.psf.gaussian(3, "1"), "positive finite number, not '1'"),
+        (lambda: deblur.psf.parse(True), "'True' is neither a file nor"),
+        (lambda: deblur.data.load([]), r"no sample image \[\]"),
+        (lambda: deblur.image.write("x.png", range(3)), r"an image is .*shape \(3,\)"),
+        (lambda: deblur.image.write("x.png", IMAGE.astype(object)), "real numbers"),
+        (lambda: deblur.tiled(IMAGE, 1.0, 1e-2), "PSF"),
+    ],
+)
+def test_arguments_of_any_kind_are_refused_by_their_names(call, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        call()
+
+
 def test_unwrapping_gives_an_array_of_the_caller_itself():
     assert unwrapped(IMAGE, "the image") is IMAGE
     assert as_real(IMAGE, "the image") is IMAGE

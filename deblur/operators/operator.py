@@ -77,6 +77,13 @@ class Operator(Protocol):
         ...
 
 
+def check_operator(blur: Any) -> Operator:
+    """`blur` itself, or TypeError for what is no operator, such as a PSF."""
+    if not hasattr(blur, "norm_bound"):
+        raise TypeError(f"blur must be deblur.Blur(psf, shape) or another Operator, not {type(blur).__name__}")
+    return blur
+
+
 class LinearMap:
     """The linear operator of SciPy and PyLops, from `forward`, `adjoint` and the two shapes."""
 

@@ -88,6 +88,7 @@ def parse_with_voxel(text: str) -> tuple[np.ndarray, tuple[float, ...] | None]:
     Those of a form are as its VOXEL: (distance of the planes, side of a pixel), or one side for all axes.
     """
     known = "; the forms are " + ", ".join(FORMS)
+    text = str(text)
     name, colon, rest = text.strip().partition(":")
     name = name.strip().lower()
     if name not in TABLE or not colon:
