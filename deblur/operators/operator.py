@@ -41,20 +41,14 @@ class Operator(Protocol):
         The blur by one PSF that is nearest: it has the same sizes and boundary.
     """
 
-    @property
-    def image_shape(self) -> tuple[int, ...]: ...
-    @property
-    def scene_shape(self) -> tuple[int, ...]: ...
-    @property
-    def crop(self) -> tuple[slice, ...]: ...
-    @property
-    def boundary(self) -> Boundary: ...
-    @property
-    def norm_bound(self) -> float: ...
-    @property
-    def dc_gain(self) -> float: ...
-    @property
-    def nonnegative(self) -> bool: ...
+    image_shape: tuple[int, ...]
+    scene_shape: tuple[int, ...]
+    crop: tuple[slice, ...]
+    boundary: Boundary
+    norm_bound: float
+    dc_gain: float
+    nonnegative: bool
+
     @property
     def shift_invariant(self) -> Blur | None: ...
     @property
@@ -93,6 +87,7 @@ class LinearMap:
 
     image_shape: tuple[int, ...]
     scene_shape: tuple[int, ...]
+    channels: int | None = None  # where the map treats each by itself
 
     def forward(self, f: Array) -> Array:
         raise NotImplementedError
@@ -105,6 +100,11 @@ class LinearMap:
         x = as_real(x, what)
         if x.shape[-len(shape) :] != shape:
             raise ValueError(f"{what} must have shape (..., {', '.join(map(str, shape))}), not {x.shape}")
+        if self.channels is not None and (x.ndim < 3 or x.shape[-3] != self.channels):
+            raise ValueError(
+                f"{what} must have {self.channels} channels before its rows and columns, as the PSFs have, not shape "
+                f"{x.shape}"
+            )
         return x, Device.of(x)
 
     def cached(self, key: Hashable, build: Callable[[], _T]) -> _T:
@@ -131,16 +131,8 @@ class LinearMap:
     @property
     def shape(self) -> tuple[int, int]:
         """(pixels of the image, pixels of the scene)."""
-        return math.prod(self._image_axes), math.prod(self._scene_axes)
-
-    @property
-    def _image_axes(self) -> tuple[int, ...]:
-        """The image's shape, with its channels where the map joins them or treats each by itself."""
-        return self.image_shape
-
-    @property
-    def _scene_axes(self) -> tuple[int, ...]:
-        return self.scene_shape
+        channels = self.channels or 1
+        return channels * math.prod(self.image_shape), channels * math.prod(self.scene_shape)
 
     @property
     def T(self) -> LinearMap:
@@ -153,7 +145,8 @@ class LinearMap:
         """H X for scenes as the columns of X, (P * Q, k), row by row; a vector (P * Q,) gives one of the same form."""
         x = self._vectors(x, self.shape[1])
         count = math.prod(x.shape[1:])
-        images = self.forward(x.reshape(len(x), count).T.reshape(count, *self._scene_axes))
+        channels = () if self.channels is None else (self.channels,)
+        images = self.forward(x.reshape(len(x), count).T.reshape(count, *channels, *self.scene_shape))
         return images.reshape(count, self.shape[0]).T.reshape(self.shape[0], *x.shape[1:])
 
     def rmatmat(self, x: Array) -> Array:
@@ -182,15 +175,7 @@ class _Transpose(LinearMap):
 
     def __init__(self, of: LinearMap) -> None:
         self._of = of
-        self.image_shape, self.scene_shape = of.scene_shape, of.image_shape
-
-    @property
-    def _image_axes(self) -> tuple[int, ...]:
-        return self._of._scene_axes
-
-    @property
-    def _scene_axes(self) -> tuple[int, ...]:
-        return self._of._image_axes
+        self.image_shape, self.scene_shape, self.channels = of.scene_shape, of.image_shape, of.channels
 
     def forward(self, f: Array) -> Array:
         return self._of.adjoint(f)
