@@ -118,14 +118,6 @@ def test_a_boundary_of_ones_own_is_solved_with_total_variation(rng):
     check(problem_of(blur, "tv2", 5e-3), g)
 
 
-def test_a_boundary_of_ones_own_is_solved_with_a_quadratic_penalty(rng):
-    g = rng.random((11, 12))
-    problem = problem_of(Blur(PSF, g.shape, Replicated("replicate")), "gradient", 1e-2, rtol=1e-11)
-    expected, _ = dense_solution(problem, g)
-    found = solve(problem, g[None, None]).scene[0, 0]
-    assert np.linalg.norm(found - expected) <= 1e-8 * np.linalg.norm(expected)
-
-
 @pytest.mark.parametrize("solver", [admm, quadratic])
 def test_factors_of_it_pickle(rng, solver):
     operator = vignette(rng, (9, 10), "unknown")
