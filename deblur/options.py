@@ -107,7 +107,7 @@ class Options(TypedDict, total=False):
         The data fidelity: least squares (default); Kullback-Leibler, for photon
         counts (default for ``"richardson-lucy"``); absolute deviation, for
         impulses without a mask (several scenes, of small images up to 5 % apart,
-        may minimise it equally well; the result is near one of them);
+        may minimise it equally well; the result is close to such a one);
         Huber's mixture of the first and the third.
     background : float
         Light on the sensor that was not blurred, on the scale of the (scaled)

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from .reading import FilePath, files_of_set, located
+from .ome import files_of_set
+from .reading import FilePath, located
 from .stores import is_store
 
 Content = bytes | Callable[[BinaryIO], object]

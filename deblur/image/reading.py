@@ -23,7 +23,6 @@ from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
-from xml.etree import ElementTree
 
 import numpy as np
 
@@ -439,26 +438,9 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
     return image.reshape(-1, *image.shape[-3:]) if image.ndim > 4 else image, found
 
 
-def files_of_set(path: Path) -> list[Path]:
-    """The files that an OME-TIFF names as parts of itself."""
-    import tifffile
-
-    with suppress(OSError, ValueError), tifffile.TiffFile(path) as tiff:
-        return [path.parent / uuid.get("FileName", "") for uuid in _words_of(tiff).iterfind(".//{*}UUID")]
-    return []
-
-
-def _words_of(tiff: Any) -> ElementTree.Element:
-    """What an OME-TIFF says; nothing, of another TIFF."""
-    try:
-        return ElementTree.fromstring((tiff.is_ome and tiff.ome_metadata) or "")
-    except ElementTree.ParseError:
-        return ElementTree.Element("")
-
-
 def check_set(tiff: Any, path: Path) -> None:
     """Refuse a file of an OME-TIFF, open as `tifffile.TiffFile`, if it is read without planes that the set has."""
-    root = _words_of(tiff)
+    root = ome.words_of(tiff)
     elsewhere = root.find("{*}BinaryOnly")
     if elsewhere is not None:
         name = elsewhere.get("MetadataFile")
@@ -466,7 +448,7 @@ def check_set(tiff: Any, path: Path) -> None:
     described = sum(ome.planes(pixels) for pixels in root.iterfind("{*}Image/{*}Pixels"))
     there = sum(page is not None for one in tiff.series for page in one.pages)
     if there < described:
-        missing = ", ".join(sorted({file.name for file in files_of_set(path) if not file.exists()}))
+        missing = ", ".join(sorted({file.name for file in ome.files_of_set(path) if not file.exists()}))
         instead = f"put {missing} beside it, or {_PLAIN}" if missing else _PLAIN
         raise Refusal(f"holds {there} of the {described} planes of its OME-TIFF; {instead}")
 
