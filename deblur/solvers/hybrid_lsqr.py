@@ -85,8 +85,9 @@ class _Hybrid:
         """See `deblur.problem.Factor`. A start is not used: the bases are those of the image itself."""
         problem, operator, lam = self._problem, self._problem.operator, self._problem.lam
         rtol, most = problem.stop.rtol, _most_steps(problem)
-        stack = g.reshape(-1, *operator.image_shape)
-        require_bases(operator, most, len(stack), g.dtype, problem.device)
+        # Channels with PSFs of their own make one image.
+        stack = g if getattr(operator, "channels", None) else g.reshape(-1, *operator.image_shape)
+        require_bases(operator, most, g.shape[0] * g.shape[1], g.dtype, problem.device)
         wanted = norms(operator.adjoint(stack))
         scale = np.where(wanted > 0, wanted, 1.0)
 
@@ -120,7 +121,7 @@ class _Hybrid:
             asked = "too much to say that the image is right" if rtol is None else f"{rtol:g} was asked for"
             instead = "use a larger λ, more steps (max_iterations) or method 'pcg'"
             why = f"{why} of at most {most}, {asked}: {instead}"
-        return Solution(scene.reshape(*g.shape[:2], *scene.shape[1:]), bases.steps, converged, why)
+        return Solution(scene.reshape(*g.shape[:2], *operator.scene_shape), bases.steps, converged, why)
 
 
 def _allowed(problem: Problem, norm: float) -> float:

@@ -326,6 +326,10 @@ def test_each_colour_may_have_its_own_psf(rng):
     for c in range(3):
         alone = deblur.reconstruct(g[..., c], psf[c], 0.05, boundary="zero")
         np.testing.assert_allclose(together[..., c], alone, atol=1e-7)
+    stack = deblur.reconstruct(
+        np.stack([g, 2 * g]), psf, 0.05, boundary="zero", rtol=1e-10, stack_axis=0, channel_axis=3
+    )
+    np.testing.assert_allclose(stack, [together, 2 * together], atol=1e-7)
     refused(ValueError, "3 channels", deblur.reconstruct, g[..., 0], psf, 0.05, boundary="zero")
 
 
