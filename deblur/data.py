@@ -67,7 +67,7 @@ def info(name: str) -> ImageInfo:
         If the table or the list of checksums is missing.
     """
     table = _table()
-    if name not in table:
+    if name not in (*table,):
         raise ValueError(f"there is no sample image {name!r}; there are {', '.join(table)}")
     *words, shape = table[name]
     sums = dict(line.split()[::-1] for line in _read(_folder() / "SHA256SUMS").decode().splitlines())

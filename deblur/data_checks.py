@@ -30,7 +30,7 @@ def check_frames(frames: Frames, request: Request) -> None:
         )
     if frames.space != problem.operator.image_shape:
         here, there = (" x ".join(map(str, s)) for s in (frames.space, problem.operator.image_shape))
-        raise ValueError(f"the image has {here} pixels and this Deblurrer was set up for {there}")
+        raise ValueError(f"the image has {here} pixels, and the operator or this Deblurrer is for {there}")
     channels = getattr(problem.operator, "channels", None)
     if channels not in (None, frames.extent[1]):
         raise ValueError(
@@ -38,6 +38,9 @@ def check_frames(frames: Frames, request: Request) -> None:
             "them, or as many as the image has (and name its channel_axis); for the PSF of a volume the image needs "
             "three axes"
         )
+    crop = problem.operator.crop
+    if frames.opacity is not None and any(at.stop - at.start != n for at, n in zip(crop, frames.space, strict=True)):
+        raise ValueError("this operator's scene has another size than the image, whose opacity has none: drop it")
     if frames.masked is not None and request.linear:
         raise TypeError(
             "the image is a masked array, and this Deblurrer was set up for the linear formula, which cannot use a "

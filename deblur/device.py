@@ -351,8 +351,8 @@ def unwrapped(a: Any, name: str) -> Array:
         raise TypeError(f"{name} is sparse ({type(a).__name__}), a dense array is needed: pass its toarray()")
     if hasattr(a, "matvec"):
         raise TypeError(
-            f"{name} is a linear operator ({type(a).__name__}), an array is needed; psfs=... takes PSFs that vary, "
-            "scipy.sparse.linalg.lsqr and lsmr take operators"
+            f"{name} is a linear operator ({type(a).__name__}), an array is needed; deblur.reconstruct, solve and "
+            "Deblurrer take an operator as psf"
         )
     masks = [hidden(part) for part in (a if isinstance(a, list | tuple) else (a,))]
     count = sum(int(mask.sum()) for mask in masks if mask is not None)

@@ -34,6 +34,11 @@ def space_of(psf: Any, img: Any, channel_axis: int | None, stack_axis: int | Non
     A PSF of three axes is that of a volume if the image has three axes that are not named, and else one PSF for each
     colour of an image: (M, N, 3) without a name is colour, and (M, N, 4), if there are three PSFs.
     """
+    shape = getattr(img, "shape", None) or unwrapped(img, "the image").shape
+    left = len(shape) - (channel_axis is not None) - (stack_axis is not None)
+    coloured = len(shape) == left and looks_coloured(tuple(shape))
+    if hasattr(psf, "matvec"):
+        return 2 if coloured and psf.shape[0] != math.prod(shape) else left
     axes = getattr(psf, "ndim", None) or np.ndim(psf)
     if axes > max(SPACES):
         raise ValueError(
@@ -42,10 +47,7 @@ def space_of(psf: Any, img: Any, channel_axis: int | None, stack_axis: int | Non
         )
     if axes != 3:
         return axes or 2  # a text or the like is refused as a PSF
-    shape = getattr(img, "shape", None) or unwrapped(img, "the image").shape
-    left = len(shape) - (channel_axis is not None) - (stack_axis is not None)
-    coloured = len(shape) == left and looks_coloured(tuple(shape)) and len(psf) == 3
-    return 2 if left == 2 or coloured else 3
+    return 2 if left == 2 or (coloured and len(psf) == 3) else 3
 
 
 class Axes:

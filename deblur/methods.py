@@ -22,6 +22,7 @@ from numpy.typing import DTypeLike
 from .device import CPU, Device, format_bytes, free_memory
 from .errors import InsufficientMemoryError, MethodError
 from .operators.blur import Blur
+from .operators.operator import check_operator
 from .problem import FLOAT64, FORMULAS, Factor, Problem, synchronize
 from .solvers.natural import Prepared
 from .solvers.refine import MOST
@@ -114,7 +115,8 @@ class Method:
         if problem.inverse and not self.linear:
             return "inverse belongs to the linear formula"
         if self.shift_invariant and operator.shift_invariant is None:
-            return "it needs one PSF for the whole picture, and this operator has none"
+            others = ", ".join(m.name for m in METHODS.values() if not m.shift_invariant)
+            return f"it needs one PSF for the whole picture, and this operator has none; the methods {others} need none"
         return self._solver.refuses(problem)
 
     def carried(self, problem: Problem) -> Problem:
@@ -355,7 +357,7 @@ def _in_words(problem: Problem) -> str:
     operator = problem.operator
     blur = operator.shift_invariant
     if blur is None:
-        psf = "a PSF that varies"
+        psf = "an operator without one PSF"
     else:
         kind = "a separable" if blur.factors is not None else "a non-separable"
         symmetry = "point-symmetric" if blur.point_symmetric else "asymmetric"
@@ -418,7 +420,7 @@ def choose_method(
     'fft'
     """
     problem = Problem(
-        blur,
+        check_operator(blur),
         1e-2 * blur.norm_bound**2 if isinstance(lam, str) else float(lam),
         formula=check_formula(formula),
         dtype=np.dtype(dtype),

@@ -106,7 +106,8 @@ class Options(TypedDict, total=False):
     data : {"gaussian", "poisson", "l1", "huber"}, optional
         The data fidelity: least squares (default); Kullback-Leibler, for photon
         counts (default for ``"richardson-lucy"``); absolute deviation, for
-        impulses without a mask (several scenes may minimise it equally well);
+        impulses without a mask (several scenes, of small images up to 5 % apart,
+        may minimise it equally well; the result is close to such a one);
         Huber's mixture of the first and the third.
     background : float
         Light on the sensor that was not blurred, on the scale of the (scaled)

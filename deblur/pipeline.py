@@ -54,7 +54,7 @@ class Deblurrer:
 
     Parameters
     ----------
-    psf : (m, n) array
+    psf : (m, n) array or LinearOperator
         Point spread function; used as it is (not normalised). See `reconstruct`.
     shape : tuple of int
         Rows and columns of the images to come; with one number lines are restored, with three volumes. A PSF of three
@@ -407,13 +407,15 @@ def reconstruct(
         65535). A CuPy array is solved on its GPU. The PSF's axes say what is
         restored: with a PSF of one axis the image is a line (M,), with one of
         three a volume (L, M, N).
-    psf : (m, n), (l, m, n), (m,) or (C, m, n) array
+    psf : (m, n), (l, m, n), (m,) or (C, m, n) array, or LinearOperator
         Point spread function h, of odd or even size, not larger than the image.
         It is not normalised; a PSF that keeps the brightness sums to one. It has
         the axes of one frame of the image: two of an image, three of a volume, one
         of a line. A PSF of three axes is one for each colour channel, (C, m, n), if
         the image has two axes besides those named, or is (M, N, 3) or (M, N, 4) with
-        three PSFs. Omitted if `psfs` is given.
+        three PSFs. Omitted if `psfs` is given. A linear operator of SciPy or PyLops
+        with ``rmatvec`` serves, too, for methods that need only products; it maps each
+        frame and colour by itself. The restored image has the shape ``operator.dims``.
     lam : float or str
         The regularisation parameter λ >= 0, or the rule that chooses it, one of
         `deblur.tuning.RULES`. ``"auto"`` is ``"gcv"`` for the linear formula (with
@@ -430,16 +432,14 @@ def reconstruct(
         The axis of the colour channels, as in scikit-image. Needed unless it is
         the last of three axes and has length 3, or length 4 with opacity.
     stack_axis : int, optional
-        The axis along which frames are stacked. Channels and frames are all
-        blurred by the same PSF and solved together. An image of three axes with a
-        PSF of two is a stack only if it is named.
+        The axis along which frames are stacked. Channels and frames have the same PSF. An
+        image of three axes with a PSF of two is a stack only if it is named.
     {options}
 
     Returns
     -------
     image : array
-        Restored image, shaped like `img`, float32 or float64. Nothing is
-        clipped.
+        Restored image, shaped like `img`, float32 or float64, not clipped.
 
     Raises
     ------

@@ -13,6 +13,7 @@ from .device import Array, Device, unwrapped
 from .errors import MethodError
 from .masks import check_mask, check_weights
 from .methods import METHODS, Choice, check_method, choose, named
+from .operators.adapted import AdaptedOperator
 from .operators.blur import Blur
 from .operators.operator import Operator
 from .operators.varying import VaryingBlur
@@ -197,8 +198,17 @@ def check_request(
         raise MethodError(f"method {method!r} cannot serve here: prior belongs to the linear formula")
     if lam == "auto" and row is not None and row.lam is not None:
         lam, lam_reason = row.lam, f"the default of {row.name}"
-    operator_for = functools.partial(_operator, psf, o["psfs"], shape, o["origin"])
     boundary, dtype = o["boundary"], check_dtype(o["dtype"])
+    if hasattr(psf, "matvec"):
+        if boundary != "auto" or o["origin"] is not None:
+            raise ValueError(f"boundary and origin belong to a PSF, and psf is an operator ({type(psf).__name__})")
+        psf = psf if hasattr(psf, "mean_blur") else AdaptedOperator(psf, shape)
+        boundary = psf.boundary
+        if isinstance(psf, AdaptedOperator) and device.gpu is not None:
+            raise TypeError(
+                "this operator computes on the CPU, and the image lies on the GPU: give cupy.asnumpy(image)"
+            )
+    operator_for = functools.partial(_operator, psf, o["psfs"], shape, o["origin"])
     noise, data = o["noise"], o["data"] or (row.fidelity if row else "gaussian")
     fidelity, counts = DataFidelity(data, float(o["background"]), o["delta"] or 0.0), data == "poisson"
     if isinstance(noise, tuple) and not counts:
@@ -304,6 +314,8 @@ def _operator(psf: Any, psfs: Any, shape: tuple[int, ...], origin: Any, boundary
         raise TypeError("give the PSF: psf=..., or psfs=... for one that varies across the picture")
     if psf is not None and psfs is not None:
         raise TypeError("psf and psfs were both given; psfs takes the place of psf")
+    if hasattr(psf, "matvec"):
+        return psf
     if isinstance(psfs, PSFMap):
         psfs = psfs.psfs
     if psfs is not None:

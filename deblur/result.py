@@ -271,8 +271,9 @@ class Output:
         else:
             left = shifted(diagnostics.difference, scale.image)
             # Without history and state no one else holds the scene, so that it need not be copied.
-            if at == ALL and frames.opacity is None and solution.history is None and solution.state is None:
-                self.image = frames.restore(part.astype(dtype, copy=False))
+            if at == ALL and frames.opacity is None:
+                held = solution.history is not None or solution.state is not None
+                self.image = frames.restore(part.astype(dtype, copy=held))
                 self.residual = frames.restore(left.astype(dtype, copy=False))
             else:
                 if self.image is None:

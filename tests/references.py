@@ -24,7 +24,7 @@ def solve_by_admm(problem, g, start=None):
 
 def dense_differences(shape, kind, wrap):
     """The rows of L, one counted difference each."""
-    rows = _grouped(shape, kind, wrap).reshape(-1, np.prod(shape))
+    rows = grouped(shape, kind, wrap).reshape(-1, np.prod(shape))
     return rows[rows.any(axis=1)]
 
 
@@ -59,7 +59,7 @@ def reference(problems, images, steps):
     h = problems[0].operator.to_dense()
     norms = np.array([NORMS[p.regularizer] for p in problems], float)
     kinds = [kind for kind in range(3) if norms[:, kind].any()]
-    ells = [_grouped(shape, ("gradient", "laplacian", "identity")[kind], wraps) for kind in kinds]
+    ells = [grouped(shape, ("gradient", "laplacian", "identity")[kind], wraps) for kind in kinds]
     k, n, m = np.vstack([h, *(ell.reshape(-1, h.shape[1]) for ell in ells)]), len(problems), len(h)
     # One step for each group.
     rows = [abs(h).sum(axis=1), *(np.repeat(abs(ell).sum(axis=2).max(axis=1), ell.shape[1]) for ell in ells)]
@@ -110,7 +110,7 @@ def reference(problems, images, steps):
     return new.reshape(n, *shape)
 
 
-def _grouped(shape, kind, wrap):
+def grouped(shape, kind, wrap):
     """Dense differences as (pixels, differences, pixels), by definition; those not counted are zero rows."""
     units = np.eye(len(shape), dtype=int)
     here, root = 0 * units[0], np.sqrt(2)  # for both orders of a mixed derivative

@@ -227,12 +227,34 @@ def test_errors_say_what_an_image_and_a_psf_are():
 
 def test_sparse_matrices_and_operators_are_refused_where_arrays_are_needed():
     for operator in (deblur.Blur(PSF, SHAPE), scipy.sparse.linalg.aslinearoperator(np.eye(3))):
-        with pytest.raises(TypeError, match=r"psf is a linear operator .*array.*psfs=.*lsqr"):
-            deblur.solve(IMAGE, operator)
+        with pytest.raises(TypeError, match=r"psf is a linear operator .*array.*solve.*take"):
+            deblur.Blur(operator, SHAPE)
     with pytest.raises(TypeError, match=r"psf is sparse \(csr_array\).*toarray"):
         deblur.Blur(scipy.sparse.csr_array(PSF), SHAPE)
     with pytest.raises(TypeError, match=r"a is sparse \(csr_array\).*toarray"):
         linalg.gauss_jordan_inverse(scipy.sparse.csr_array(MATRIX))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: deblur.Blur(PSF, 7), r"shape must be \(rows, columns\).*not \(7,\)"),
+        (lambda: deblur.vector2im(np.ones(9), 3.0), "two positive whole numbers, not 3.0"),
+        (lambda: deblur.choose_lambda(PSF, IMAGE), "blur must be .*not ndarray"),
+        (lambda: deblur.choose_method(PSF, 1.0), "blur must be .*not ndarray"),
+        (lambda: deblur.choose_lambda(deblur.Blur(PSF, SHAPE), IMAGE, ["gcv"]), r"unknown rule \['gcv'\]"),
+        (lambda: deblur.psf.box({}), "size must be a positive whole number.*not {}"),
+        (lambda: deblur.psf.gaussian(3, "1"), "positive finite number, not '1'"),
+        (lambda: deblur.psf.parse(True), "'True' is neither a file nor"),
+        (lambda: deblur.data.load([]), r"no sample image \[\]"),
+        (lambda: deblur.image.write("x.png", range(3)), r"an image is .*shape \(3,\)"),
+        (lambda: deblur.image.write("x.png", IMAGE.astype(object)), "real numbers"),
+        (lambda: deblur.tiled(IMAGE, 1.0, 1e-2), "PSF"),
+    ],
+)
+def test_arguments_of_any_kind_are_refused_by_their_names(call, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        call()
 
 
 def test_unwrapping_gives_an_array_of_the_caller_itself():

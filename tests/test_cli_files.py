@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -60,6 +61,23 @@ def command(*arguments, encoding=None, **options):
 # -- inputs are never overwritten --------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("command", "target"),
+    [
+        ("psf convert volume:h.tif -o h.tif", "h.tif"),
+        ("psf check g.tif --psf volume:h.tif --picture h.tif", "h.tif"),
+        ("demo --size 20 --psf blurred.png --output .", "blurred.png"),
+    ],
+)
+def test_no_psf_is_overwritten_by_any_command(tmp_path, monkeypatch, capsys, command, target):
+    monkeypatch.chdir(tmp_path)
+    for name, pixels in (("g.tif", np.eye(70)), ("h.tif", np.ones((3, 5, 5))), ("blurred.png", np.eye(5))):
+        image.write(name, pixels, bits=32 if name.endswith("tif") else 8)
+    before = Path(target).read_bytes()
+    fails(capsys, [*command.split(), "--force"], "inputs are never overwritten")
+    assert Path(target).read_bytes() == before
+
+
 @pytest.mark.parametrize("which", ["psf", "mask", "weights", "input"])
 def test_no_input_is_overwritten_even_with_force(photograph, capsys, which):
     """`test_an_input_is_never_written_over` has the names and links under which it may be written to."""
@@ -73,14 +91,6 @@ def test_no_input_is_overwritten_even_with_force(photograph, capsys, which):
     run = ["reconstruct", path, "--psf", psf, "--mask", mask, "--weights", weights, "-o", target, "--force"]
     fails(capsys, run, "inputs are never overwritten", str(target))
     assert target.read_bytes() == before
-
-
-def test_the_demo_does_not_overwrite_its_psf(tmp_path, capsys):
-    image.write(tmp_path / "blurred.png", deblur.psf.gaussian(5, 1) * 5)
-    before = (tmp_path / "blurred.png").read_bytes()
-    run = ["demo", "--size", "20", "--psf", tmp_path / "blurred.png", "--output", tmp_path, "--force"]
-    fails(capsys, run, "inputs are never overwritten")
-    assert (tmp_path / "blurred.png").read_bytes() == before
 
 
 # -- values outside of the levels -------------------------------------------------------------------

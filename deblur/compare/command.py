@@ -79,7 +79,7 @@ def compare(args: argparse.Namespace) -> int:
     """
     folder = Path(args.output)
     if folder.is_dir():
-        inputs = [path for path in [*args.psf, *(args.image or [])] if Path(path).is_file()]
+        inputs = [*args.psf, *(args.image or [])]
         # `run` refuses a folder that holds a comparison, and says what to do about it.
         ours = args.force or args.resume or (folder / "rows.jsonl").exists()
         image.check_output(folder / "pictures", inputs)

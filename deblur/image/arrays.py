@@ -54,7 +54,7 @@ def vector2im(v: Array, shape: tuple[int, int]) -> Array:
         If `v` is no vector or does not hold M * N numbers.
     """
     v = unwrapped(v, "the vector")
-    if len(tuple(shape)) != 2 or any(int(n) != n or n < 1 for n in shape):
+    if not np.iterable(shape) or len(tuple(shape)) != 2 or any(int(n) != n or n < 1 for n in shape):
         raise ValueError(f"shape must be (rows, columns), two positive whole numbers, not {shape!r}")
     rows, cols = (int(n) for n in shape)
     if v.ndim not in (1, 2) or v.shape[1:] not in ((), (1,)) or v.size != rows * cols:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -17,6 +18,23 @@ def to_microns(unit: str) -> float | None:
         return 1.0
     prefix = re.fullmatch(r"(.*?)(m|met(?:er|re)s?)", unit)
     return 10.0 ** powers[prefix[1]] if prefix and prefix[1] in powers else None
+
+
+def files_of_set(path: Path) -> list[Path]:
+    """The files that an OME-TIFF names as parts of itself."""
+    import tifffile
+
+    with suppress(OSError, ValueError), tifffile.TiffFile(path) as tiff:
+        return [path.parent / uuid.get("FileName", "") for uuid in words_of(tiff).iterfind(".//{*}UUID")]
+    return []
+
+
+def words_of(tiff: Any) -> ElementTree.Element:
+    """What an OME-TIFF says; nothing, of another TIFF."""
+    try:
+        return ElementTree.fromstring((tiff.is_ome and tiff.ome_metadata) or "")
+    except ElementTree.ParseError:
+        return ElementTree.Element("")
 
 
 def steps_and_labels(ome: str, imagej: dict[str, Any] | None) -> dict[str, Any]:

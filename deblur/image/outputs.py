@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from .ome import files_of_set
 from .reading import FilePath, located
 from .stores import is_store
 
@@ -60,8 +61,10 @@ def _identities(path: Path) -> list[tuple[int, int] | None]:
 
 
 def _places(source: Path, deep: bool) -> Iterator[FilePath]:
-    """An input, and if `deep` every link inside it, wherever that leads."""
+    """An input, the other files of an OME-TIFF, and if `deep` every link inside it, wherever that leads."""
     yield source
+    if source.suffix.lower() in (".tif", ".tiff") and source.is_file():
+        yield from files_of_set(source)
     seen: set[str] = set()
     for folder, folders, files in os.walk(source, followlinks=True) if deep else ():
         entries = (os.path.join(folder, name) for name in (*folders, *files))

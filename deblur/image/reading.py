@@ -23,7 +23,6 @@ from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
-from xml.etree import ElementTree
 
 import numpy as np
 
@@ -39,7 +38,12 @@ _EMPTY = "{} is empty (0 bytes); it may not have been written completely"
 
 
 def located(path: FilePath) -> tuple[Path, str]:
-    """The file, and the extension of a FITS file that brackets after its name select, as in ``a.fits[SCI]``."""
+    """The file, and the extension of a FITS file that brackets after its name select, as in ``a.fits[SCI]``.
+
+    Before the name of a PSF's file there may be ``volume:``.
+    """
+    if not Path(path).exists():
+        path = str(path).strip().removeprefix("volume:").strip()
     name, bracket, extension = str(path).removesuffix("]").rpartition("[")
     plain = not bracket or not str(path).endswith("]") or Path(path).exists()
     return (Path(path), "") if plain else (Path(name), extension)
@@ -436,10 +440,7 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
 
 def check_set(tiff: Any, path: Path) -> None:
     """Refuse a file of an OME-TIFF, open as `tifffile.TiffFile`, if it is read without planes that the set has."""
-    try:
-        root = ElementTree.fromstring((tiff.is_ome and tiff.ome_metadata) or "")
-    except ElementTree.ParseError:
-        return  # no OME-TIFF, or words of another program
+    root = ome.words_of(tiff)
     elsewhere = root.find("{*}BinaryOnly")
     if elsewhere is not None:
         name = elsewhere.get("MetadataFile")
@@ -447,8 +448,7 @@ def check_set(tiff: Any, path: Path) -> None:
     described = sum(ome.planes(pixels) for pixels in root.iterfind("{*}Image/{*}Pixels"))
     there = sum(page is not None for one in tiff.series for page in one.pages)
     if there < described:
-        names = {uuid.get("FileName", "") for uuid in root.iterfind(".//{*}TiffData/{*}UUID")}
-        missing = ", ".join(sorted(name for name in names if not (path.parent / name).exists()))
+        missing = ", ".join(sorted({file.name for file in ome.files_of_set(path) if not file.exists()}))
         instead = f"put {missing} beside it, or {_PLAIN}" if missing else _PLAIN
         raise Refusal(f"holds {there} of the {described} planes of its OME-TIFF; {instead}")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, check_finite, unwrapped
+from ..device import Array, as_real, asnumpy, check_finite, unwrapped
 from . import png
 from .arrays import as_float, is_colour
 from .light import measured
@@ -114,8 +114,9 @@ def write(
         If the image holds NaN or infinity, or does not fit the format.
     """
     path = check_writable(path, overwrite)
-    bits = check_format(path, image, bits)
     image = asnumpy(unwrapped(image, "the image"))
+    bits = check_format(path, image, bits)
+    as_real(image[:0], "the image")  # refuses other dtypes than numbers
     if image.dtype == f"uint{bits}":  # as they are
         samples, clipped = image, 0
     else:

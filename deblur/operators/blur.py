@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import DTypeLike
 
-from ..device import CPU, Array, Device, as_real, is_cupy, require_memory
+from ..device import CPU, Array, Device, is_cupy, require_memory
 from . import torus_gpu
 from .boundary import get_boundary
 from .matrix import DENSE_INSTEAD, check_geometry, convolution_matrix
@@ -49,6 +49,14 @@ class Blur(LinearMap):
         Size of the matrix H: (pixels of the image, pixels of the scene).
     psf : (m, n) ndarray
         The PSF as float64, on the host.
+    crop : tuple of slice
+        Where the image lies in the scene: ``scene[..., *blur.crop]`` has the image's size.
+    norm_bound : float
+        The PSF's absolute sum: what ‖H‖ is at most, but for antireflect edges.
+    dc_gain : float
+        The PSF's sum: what becomes of a constant scene's value.
+    nonnegative : bool
+        Whether no light is taken away: neither by the PSF nor by the boundary.
 
     Raises
     ------
@@ -72,6 +80,11 @@ class Blur(LinearMap):
                 edge.check(size, *pads)
         lengths, self._torus_origin = zip(*map(edge.torus, self.image_shape, self.psf.shape, self.origin), strict=True)
         self._lengths = lengths
+        # What solvers need of any operator: see `Operator`.
+        first = map(edge.offset, self.psf.shape, self.origin)
+        self.crop = tuple(slice(a, a + n) for a, n in zip(first, self.image_shape, strict=True))
+        self.norm_bound, self.dc_gain = float(np.abs(self.psf).sum()), float(self.psf.sum())
+        self.nonnegative = float(self.psf.min()) >= 0 and edge.weight == 1
 
     @cached_property
     def factors(self) -> tuple[np.ndarray, ...] | None:
@@ -108,32 +121,9 @@ class Blur(LinearMap):
     def _identity(self) -> tuple[object, ...]:
         return self.psf.shape, self.psf.tobytes(), self.origin, self.image_shape, self.boundary
 
-    # -- what solvers need of any operator ---------------------------------------------------------
-
-    @property
-    def crop(self) -> tuple[slice, ...]:
-        """Where the image lies in the scene: ``scene[..., *blur.crop]`` has the image's size."""
-        first = map(self.boundary.offset, self.psf.shape, self.origin)
-        return tuple(slice(a, a + n) for a, n in zip(first, self.image_shape, strict=True))
-
     def scaled(self, power: int) -> Blur:
         """2^power H, whose digits are those of H."""
         return Blur(np.ldexp(self.psf, power), self.image_shape, self.boundary, origin=self.origin)
-
-    @property
-    def norm_bound(self) -> float:
-        """The PSF's absolute sum: what ‖H‖ is at most, but for antireflect edges. One for a usual PSF."""
-        return float(np.abs(self.psf).sum())
-
-    @property
-    def dc_gain(self) -> float:
-        """The PSF's sum: what becomes of a constant scene's value. One for a PSF that keeps the brightness."""
-        return float(self.psf.sum())
-
-    @property
-    def nonnegative(self) -> bool:
-        """Whether no light is taken away: neither by the PSF nor by the boundary."""
-        return float(self.psf.min()) >= 0 and self.boundary.weight == 1
 
     @property
     def shift_invariant(self) -> Blur:
@@ -213,13 +203,6 @@ class Blur(LinearMap):
             ("transfer", dtype, device),
             lambda: self.torus(device).spectrum(self.psf, self._torus_origin, dtype),
         )
-
-    def checked(self, x: Array, shape: tuple[int, ...], what: str) -> tuple[Array, Device]:
-        """`x` as real images of that shape, and where they live; or an error."""
-        x = as_real(x, what)
-        if x.shape[-len(shape) :] != shape:
-            raise ValueError(f"{what} must have shape (..., {', '.join(map(str, shape))}), not {x.shape}")
-        return x, Device.of(x)
 
     def forward(self, f: Array) -> Array:
         """Blur: H f, for one scene or a stack of them.

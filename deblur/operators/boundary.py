@@ -52,9 +52,13 @@ class Boundary(str):
 
     def matrix(self, n: int, first: int, last: int) -> scipy.sparse.csr_array:
         """The matrix that takes a line f[0..n-1] to its continuation f~[first..last-1], (last - first, n)."""
-        i = np.arange(first, last)
-        keep = (i >= 0) & (i < n)
-        return _sparse(np.flatnonzero(keep), i[keep], np.ones(int(keep.sum())), (last - first, n))
+        read = self.sources(np.arange(first, last), n)
+        keep = (read >= 0) & (read < n)
+        return _sparse(np.flatnonzero(keep), read[keep], np.ones(int(keep.sum())), (last - first, n))
+
+    def sources(self, i: np.ndarray, n: int) -> np.ndarray:
+        """The pixel that each continued pixel i repeats; one outside of 0 … n − 1 if it is zero."""
+        return i
 
     def check(self, n: int, before: int, after: int) -> None:
         """Raise ValueError if a line of `n` pixels cannot be continued so far."""
@@ -116,9 +120,8 @@ class _Periodic(Boundary):
     transform = "fourier"
     toeplitz = True
 
-    def matrix(self, n: int, first: int, last: int) -> scipy.sparse.csr_array:
-        i = np.arange(first, last)
-        return _sparse(i - first, i % n, np.ones(len(i)), (last - first, n))
+    def sources(self, i: np.ndarray, n: int) -> np.ndarray:
+        return i % n
 
 
 class _Reflect(Boundary):
@@ -126,10 +129,8 @@ class _Reflect(Boundary):
     mirrors = True
     transform = "cosine"
 
-    def matrix(self, n: int, first: int, last: int) -> scipy.sparse.csr_array:
-        i = np.arange(first, last)
-        j = i % (2 * n)
-        return _sparse(i - first, np.where(j < n, j, 2 * n - 1 - j), np.ones(len(i)), (last - first, n))
+    def sources(self, i: np.ndarray, n: int) -> np.ndarray:
+        return np.minimum(i % (2 * n), (-1 - i) % (2 * n))
 
     def extend(self, x: Array, axis: int, before: int, after: int) -> Array:
         xp = get_xp(x)

@@ -99,14 +99,11 @@ def check_geometry(
     """
     h = asnumpy(check_psf(psf, axes=SPACES))
     h.flags.writeable = False
-    if len(tuple(shape)) != h.ndim:
-        names = (
-            "(length,) of the line",
-            "(rows, columns) of the image",
-            "(slices, rows, columns) of the volume",
-        )
+    shape = tuple(shape) if np.iterable(shape) else (shape,)
+    if len(shape) != h.ndim:
+        names = "(length,) of the line", "(rows, columns) of the image", "(slices, rows, columns) of the volume"
         raise ValueError(
-            f"shape must be {names[h.ndim - 1]}, for a {h.ndim}-D PSF ({by(h.shape)}), not {tuple(shape)!r}; a 1-D PSF "
+            f"shape must be {names[h.ndim - 1]}, for a {h.ndim}-D PSF ({by(h.shape)}), not {shape!r}; a 1-D PSF "
             "blurs lines, a 2-D one images, a 3-D one volumes"
         )
     image = tuple(check_size(n, f"shape[{axis}]") for axis, n in enumerate(shape))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..device import Array, unwrapped
+from ..device import Array, Device, as_real, unwrapped
 from .boundary import Boundary
 
 if TYPE_CHECKING:
@@ -41,20 +41,14 @@ class Operator(Protocol):
         The blur by one PSF that is nearest: it has the same sizes and boundary.
     """
 
-    @property
-    def image_shape(self) -> tuple[int, ...]: ...
-    @property
-    def scene_shape(self) -> tuple[int, ...]: ...
-    @property
-    def crop(self) -> tuple[slice, ...]: ...
-    @property
-    def boundary(self) -> Boundary: ...
-    @property
-    def norm_bound(self) -> float: ...
-    @property
-    def dc_gain(self) -> float: ...
-    @property
-    def nonnegative(self) -> bool: ...
+    image_shape: tuple[int, ...]
+    scene_shape: tuple[int, ...]
+    crop: tuple[slice, ...]
+    boundary: Boundary
+    norm_bound: float
+    dc_gain: float
+    nonnegative: bool
+
     @property
     def shift_invariant(self) -> Blur | None: ...
     @property
@@ -77,6 +71,13 @@ class Operator(Protocol):
         ...
 
 
+def check_operator(blur: Any) -> Operator:
+    """`blur` itself, or TypeError for what is no operator, such as a PSF."""
+    if not hasattr(blur, "norm_bound"):
+        raise TypeError(f"blur must be deblur.Blur(psf, shape) or another Operator, not {type(blur).__name__}")
+    return blur
+
+
 class LinearMap:
     """The linear operator of SciPy and PyLops, from `forward`, `adjoint` and the two shapes."""
 
@@ -86,12 +87,25 @@ class LinearMap:
 
     image_shape: tuple[int, ...]
     scene_shape: tuple[int, ...]
+    channels: int | None = None  # where the map treats each by itself
 
     def forward(self, f: Array) -> Array:
         raise NotImplementedError
 
     def adjoint(self, g: Array) -> Array:
         raise NotImplementedError
+
+    def checked(self, x: Array, shape: tuple[int, ...], what: str) -> tuple[Array, Device]:
+        """`x` as real images of that shape, and where they live; or an error."""
+        x = as_real(x, what)
+        if x.shape[-len(shape) :] != shape:
+            raise ValueError(f"{what} must have shape (..., {', '.join(map(str, shape))}), not {x.shape}")
+        if self.channels is not None and (x.ndim < 3 or x.shape[-3] != self.channels):
+            raise ValueError(
+                f"{what} must have {self.channels} channels before its rows and columns, as the PSFs have, not shape "
+                f"{x.shape}"
+            )
+        return x, Device.of(x)
 
     def cached(self, key: Hashable, build: Callable[[], _T]) -> _T:
         """What `build` returns, made once for `key` (which names dtype and device) and cached with the operator."""
@@ -117,16 +131,8 @@ class LinearMap:
     @property
     def shape(self) -> tuple[int, int]:
         """(pixels of the image, pixels of the scene)."""
-        return math.prod(self._image_axes), math.prod(self._scene_axes)
-
-    @property
-    def _image_axes(self) -> tuple[int, ...]:
-        """The image's shape, with its channels where the map joins them or treats each by itself."""
-        return self.image_shape
-
-    @property
-    def _scene_axes(self) -> tuple[int, ...]:
-        return self.scene_shape
+        channels = self.channels or 1
+        return channels * math.prod(self.image_shape), channels * math.prod(self.scene_shape)
 
     @property
     def T(self) -> LinearMap:
@@ -139,7 +145,8 @@ class LinearMap:
         """H X for scenes as the columns of X, (P * Q, k), row by row; a vector (P * Q,) gives one of the same form."""
         x = self._vectors(x, self.shape[1])
         count = math.prod(x.shape[1:])
-        images = self.forward(x.reshape(len(x), count).T.reshape(count, *self._scene_axes))
+        channels = () if self.channels is None else (self.channels,)
+        images = self.forward(x.reshape(len(x), count).T.reshape(count, *channels, *self.scene_shape))
         return images.reshape(count, self.shape[0]).T.reshape(self.shape[0], *x.shape[1:])
 
     def rmatmat(self, x: Array) -> Array:
@@ -168,15 +175,7 @@ class _Transpose(LinearMap):
 
     def __init__(self, of: LinearMap) -> None:
         self._of = of
-        self.image_shape, self.scene_shape = of.scene_shape, of.image_shape
-
-    @property
-    def _image_axes(self) -> tuple[int, ...]:
-        return self._of._scene_axes
-
-    @property
-    def _scene_axes(self) -> tuple[int, ...]:
-        return self._of._image_axes
+        self.image_shape, self.scene_shape, self.channels = of.scene_shape, of.image_shape, of.channels
 
     def forward(self, f: Array) -> Array:
         return self._of.adjoint(f)

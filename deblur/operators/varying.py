@@ -166,14 +166,6 @@ class VaryingBlur(LinearMap):
         """The operator as a blur by one PSF: only if it has no more than one."""
         return self._blurs[0][0] if self.terms == len(self._blurs[0]) == 1 else None
 
-    @property
-    def _image_axes(self) -> tuple[int, ...]:
-        return self.image_shape if self.channels is None else (self.channels, *self.image_shape)
-
-    @property
-    def _scene_axes(self) -> tuple[int, ...]:
-        return self.scene_shape if self.channels is None else (self.channels, *self.scene_shape)
-
     def power(self, torus: Torus) -> Array:
         """The largest |ĥ|² of any PSF at each frequency, float64.
 
@@ -245,15 +237,6 @@ class VaryingBlur(LinearMap):
         for values in coefficients.T:
             yield high @ device.xp.asarray(values.reshape(high.shape[1], wide.shape[1])) @ wide.T
 
-    def _checked(self, x: Array, shape: tuple[int, ...], what: str) -> tuple[Array, Device]:
-        x, device = self.mean_blur.checked(x, shape, what)
-        if self.channels is not None and (x.ndim < 3 or x.shape[-3] != self.channels):
-            raise ValueError(
-                f"{what} must have {self.channels} channels before its rows and columns, as the PSFs have, not shape "
-                f"{x.shape}"
-            )
-        return x, device
-
     def forward(self, f: Array) -> Array:
         """Blur: H f, for one scene or a stack of them.
 
@@ -267,7 +250,7 @@ class VaryingBlur(LinearMap):
         -------
         g : (..., M, N) array
         """
-        f, device = self._checked(f, self.scene_shape, "the scene")
+        f, device = self.checked(f, self.scene_shape, "the scene")
         blur, spectrum = self.mean_blur, self.mean_blur.analysed(f, device)
         room, out = device.xp.empty_like(spectrum), None
         for w, t in zip(self._weights(f.dtype, device), self._transfers(f.dtype, device), strict=True):
@@ -287,7 +270,7 @@ class VaryingBlur(LinearMap):
         -------
         f : (..., P, Q) array
         """
-        g, device = self._checked(g, self.image_shape, "the image")
+        g, device = self.checked(g, self.image_shape, "the image")
         torus = self.mean_blur.torus(device)
         room, total = device.xp.empty_like(g), None
         for w, t in zip(self._weights(g.dtype, device), self._transfers(g.dtype, device), strict=True):

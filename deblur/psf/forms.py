@@ -88,10 +88,11 @@ def parse_with_voxel(text: str) -> tuple[np.ndarray, tuple[float, ...] | None]:
     Those of a form are as its VOXEL: (distance of the planes, side of a pixel), or one side for all axes.
     """
     known = "; the forms are " + ", ".join(FORMS)
+    text = str(text)
     name, colon, rest = text.strip().partition(":")
     name = name.strip().lower()
     if name not in TABLE or not colon:
-        if not (name == "volume" and colon) and (not text.strip() or not located(text)[0].exists()):
+        if name != "volume" and (not text.strip() or not located(text)[0].exists()):
             raise ValueError(f"{text!r} is neither a file nor a known form of PSF{known}")
         return load_with_voxel(text)
     usage, parameters, needed = _words(name)

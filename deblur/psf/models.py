@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from numbers import Real
 
 import numpy as np
 import scipy.special
@@ -31,7 +32,7 @@ def as_shape(size: Size, axes: int | None = 2) -> tuple[int, ...]:
     """The sides of a PSF of so many axes, or of any number (None); one whole number is the side of a square."""
     sides = tuple(size) if isinstance(size, tuple | list) else (size,) * (axes or 2)
     counted = len(sides) == axes if axes else 0 < len(sides) < 4
-    if not counted or any(isinstance(n, bool | str) or not (n >= 1 and n == n // 1) for n in sides):
+    if not counted or any(isinstance(n, bool) or not (isinstance(n, Real) and n >= 1 and n == n // 1) for n in sides):
         names = "(planes, rows, columns)" if axes == 3 else "(rows, columns)"
         more = "" if axes else " or (planes, rows, columns)"
         raise ValueError(f"size must be a positive whole number of pixels or {names}{more}, not {size!r}")
@@ -47,7 +48,7 @@ def _check_memory(shape: tuple[int, ...]) -> None:
 
 
 def positive(value: float, name: str) -> float:
-    if not (math.isfinite(value) and value > 0):
+    if not (isinstance(value, Real | np.ndarray) and math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a positive finite number, not {value!r}")
     return float(value)
 

@@ -265,11 +265,6 @@ class Bidiagonalization:
                 left[frame], sizes[frame] = self.alphas[-1][frame] * b[-1] * abs(y[-1]), np.linalg.norm(y)
         return left, sizes
 
-    def residual(self, lam: float) -> float:
-        """The largest ‖Hᵀ(g − Hf) − λf‖ / ‖Hᵀg‖ of the frames."""
-        scale = self.alphas[0] * self.betas[0]
-        return float((self.residuals(lam)[0] / np.where(scale > 0, scale, 1.0)).max())
-
     def coefficients(self, lam: float) -> np.ndarray:
         """y of every frame, (k, steps), float64: the small least-squares problem through its SVD."""
         out = []

@@ -110,10 +110,13 @@ def first_scene(problem: Problem, g: Array) -> Array:
 
 def continued(operator: Operator, g: Array) -> Array:
     """Images laid into the scene, continued by their edge pixels."""
-    axes = len(operator.image_shape)
+    axes, crop = len(operator.image_shape), operator.crop
+    if tuple(at.stop - at.start for at in crop) != operator.image_shape:  # an image that is no part of its scene
+        mean = g.mean(axis=tuple(range(-axes, 0)), keepdims=True)
+        return get_xp(g).broadcast_to(mean, (*g.shape[:-axes], *operator.scene_shape))
     if is_cupy(g) and g.dtype.kind == "f" and axes == 2:
         return _smooth(g, operator.scene_shape, _first(operator), 1, False)
-    pads = [(at.start, n - at.stop) for at, n in zip(operator.crop, operator.scene_shape, strict=True)]
+    pads = [(at.start, n - at.stop) for at, n in zip(crop, operator.scene_shape, strict=True)]
     return get_xp(g).pad(g, [(0, 0)] * (g.ndim - axes) + pads, mode="edge")
 
 

@@ -88,7 +88,7 @@ def check_rule(rule: str, problem: Problem | None = None, noise: float | None = 
     ValueError
         For an unknown rule, or one that does not serve; it lists those that do.
     """
-    if rule != "auto" and rule not in RULES:
+    if not isinstance(rule, str) or rule not in ("auto", *RULES):
         names = ", ".join(RULES)
         raise ValueError(f"unknown rule {rule!r} for λ; give a number >= 0, 'auto' or one of {names}")
     if problem is None:

@@ -57,7 +57,7 @@ from ..device import Array, Device, all_cores, as_real, check_finite, get_xp, is
 from ..normalization import Scale, shifted
 from ..norms import largest, squares
 from ..operators.blur import Blur
-from ..operators.operator import Operator
+from ..operators.operator import Operator, check_operator
 from ..problem import Problem
 from ..solvers.krylov import Bidiagonalization
 from ..solvers.noise import check_noise, estimate_noise, noise_level, shows_noise
@@ -267,7 +267,7 @@ def choose_lambda(
         blur's or not finite, or too small for their noise to be estimated.
     """
     g = as_real(g, "the image")
-    problem = Problem(blur, dtype=g.dtype, device=Device.of(g))
+    problem = Problem(check_operator(blur), dtype=g.dtype, device=Device.of(g))
     checked = check_rule(rule, problem)
     check_noise(noise)
     if norm not in NORMS:

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tifffile
 
 import deblur
 from deblur import image
@@ -105,3 +106,17 @@ def test_no_drawn_output_changes_a_byte_of_an_input(seed, world, tmp_path, monke
         shutil.rmtree(world)
         shutil.copytree(kept, world, symlinks=True)
         os.link(world / "a.png", world / "hard.png")
+
+
+def test_no_other_file_of_an_ome_tiff_is_written_over(tmp_path, rng):
+    data = "".join(
+        f'<TiffData FirstZ="{i}"><UUID FileName="{i}.ome.tif">urn:uuid:{i}</UUID></TiffData>' for i in (0, 1)
+    )
+    for i in (0, 1):
+        pixels = f'<Pixels DimensionOrder="XYZCT" Type="float" SizeX="9" SizeY="9" SizeZ="2" SizeC="1" SizeT="1">{data}'
+        words = f'<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06" UUID="urn:uuid:{i}"><Image>{pixels}'
+        words += "</Pixels></Image></OME>"
+        tifffile.imwrite(tmp_path / f"{i}.ome.tif", rng.random((9, 9)), description=words, metadata=None)
+    assert image.read(tmp_path / "0.ome.tif").shape == (2, 9, 9)
+    with pytest.raises(ValueError, match=r"1\.ome\.tif is also an input"):
+        image.check_output(tmp_path / "1.ome.tif", [tmp_path / "0.ome.tif"])

@@ -200,13 +200,6 @@ def test_transposes_and_products_from_the_left(rng, boundary, dtype):
     assert close(normal, dense.T @ (dense @ x), factor)
 
 
-def test_solvers_of_scipy_take_the_transpose(rng):
-    blur = Blur(rng.random((3, 3)) + 3 * np.eye(3), (5, 6), "reflect")
-    y = rng.random(blur.shape[1])
-    solution = scipy.sparse.linalg.lsqr(blur.T, y, atol=1e-12, btol=1e-12, iter_lim=5000)[0]
-    assert np.linalg.norm(blur.to_dense().T @ solution - y) <= 1e-6 * np.linalg.norm(y)
-
-
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_solvers_sums_and_products_of_scipy(rng, boundary):
     blur = Blur(rng.random((3, 4)), (6, 7), boundary)
@@ -235,16 +228,6 @@ def test_pylops_may_wrap_it(rng, boundary, dtype):
     assert (blur._rmatvec(y) == blur.T @ y).all()
     assert (blur._matmat(x[:, None]) == blur @ x[:, None]).all()
     assert (blur._rmatmat(y[:, None]) == blur.T @ y[:, None]).all()
-
-
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_dot_test_of_pylops(rng, boundary, dtype):
-    pylops = pytest.importorskip("pylops")
-    blur = Blur(rng.random((3, 4)), (6, 7), boundary)
-    wrapped = pylops.aslinearoperator(blur)
-    wrapped.dtype = np.dtype(dtype)
-    assert pylops.utils.dottest(wrapped, *blur.shape, rtol=1e-4 if dtype == np.float32 else 1e-10)
 
 
 def test_products_refuse_what_is_not_theirs(rng):

@@ -1,14 +1,17 @@
 """An operator that is no blur by one PSF, and a boundary that is none of the five: what solvers ask is enough."""
 
+import math
 import pickle
 
 import numpy as np
 import pytest
 from covers import pairwise
 from problems import problem_of, solve
-from references import PSF, check, dense_solution, scene_like, textbook
+from references import PSF, check, dense_solution, reference, scene_like, textbook
 from scipy.ndimage import gaussian_filter
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
+import deblur
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES, Boundary
 from deblur.operators.operator import LinearMap
@@ -115,14 +118,6 @@ def test_a_boundary_of_ones_own_is_solved_with_total_variation(rng):
     check(problem_of(blur, "tv2", 5e-3), g)
 
 
-def test_a_boundary_of_ones_own_is_solved_with_a_quadratic_penalty(rng):
-    g = rng.random((11, 12))
-    problem = problem_of(Blur(PSF, g.shape, Replicated("replicate")), "gradient", 1e-2, rtol=1e-11)
-    expected, _ = dense_solution(problem, g)
-    found = solve(problem, g[None, None]).scene[0, 0]
-    assert np.linalg.norm(found - expected) <= 1e-8 * np.linalg.norm(expected)
-
-
 @pytest.mark.parametrize("solver", [admm, quadratic])
 def test_factors_of_it_pickle(rng, solver):
     operator = vignette(rng, (9, 10), "unknown")
@@ -139,3 +134,75 @@ def test_an_operator_takes_no_columns_at_all(boundary):
     blur = Blur(np.ones((3, 3)), (8, 7), boundary)
     assert (blur @ np.zeros((blur.shape[1], 0))).shape == (blur.shape[0], 0)
     assert (blur.T @ np.zeros((blur.shape[0], 0))).shape == (blur.shape[1], 0)
+
+
+def of_scipy(rng, scene, scale=1.0):
+    """A random operator of SciPy for images of 6 x 7 pixels, and its matrix."""
+    h = scale * rng.random((42, math.prod(scene))) ** 8 / 5
+    operator = aslinearoperator(h)
+    operator.dims = scene
+    return operator, h
+
+
+@pytest.mark.parametrize("scene", [(6, 7), (8, 9), (5, 4)])
+@pytest.mark.parametrize(("dtype", "precision"), [(np.float64, 1e-6), (np.float32, 1e-4)])
+def test_an_operator_of_scipy_takes_the_place_of_the_psf(scene, dtype, precision):
+    g = np.random.default_rng(1).random((2, 6, 7, 3)).astype(dtype)
+    (operator, h), (tiny, _) = (of_scipy(np.random.default_rng(2), scene, scale) for scale in (1.0, 2.0**-70))
+    found = deblur.reconstruct(g, operator, 1e-2, stack_axis=0, channel_axis=-1)
+    expected = h.T @ np.linalg.solve(h @ h.T + 1e-2 * np.eye(42), np.moveaxis(g, 3, 1).reshape(6, 42).T.astype(float))
+    expected = np.moveaxis(expected.T.reshape(2, 3, *scene), 1, 3)
+    assert found.dtype == dtype
+    assert np.linalg.norm(found - expected) <= precision * np.linalg.norm(expected)
+    scaled = deblur.reconstruct(g, tiny, 1e-2 * 2.0**-140, stack_axis=0, channel_axis=-1)
+    np.testing.assert_array_equal(scaled, found * dtype(2.0**70))
+
+
+@pytest.mark.parametrize(
+    ("scene", "method"), [((6, 7), "gradient"), ((5, 4), "tv"), ((5, 4), "laplacian"), ((8, 9), "identity")]
+)
+def test_methods_that_need_products_alone_solve_for_an_operator_of_scipy(rng, scene, method):
+    (operator, h), g = of_scipy(rng, scene), rng.random((6, 7))
+    found = deblur.solve(g, operator, 1e-2, method=method, rtol=1e-9, max_iterations=20000)
+    adapted = found.blur
+    adapted.to_dense = lambda: h
+    assert adapted.norm_bound >= np.linalg.norm(h, 2)
+    expected = reference([found.problem], [g], 20_000)[0] if "tv" in method else dense_solution(found.problem, g)[0]
+    assert np.linalg.norm(found.image - expected) <= 1e-3 * np.linalg.norm(expected)
+
+
+def test_richardson_lucy_takes_the_same_steps_for_a_blur_and_its_products(rng):
+    blur, g = Blur(PSF, (11, 12), "reflect"), rng.random((11, 12))
+    products = LinearOperator(blur.shape, matvec=blur.matvec, rmatvec=blur.rmatvec, dtype=float)
+    options = {"method": "richardson-lucy", "max_iterations": 9, "check": False}
+    expected, found = (deblur.solve(g, psf, **options).image for psf in (blur, products))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_operators_of_the_package_are_taken_as_they_are(rng):
+    g, grid = rng.random((11, 12)), rng.random((2, 2, 3, 3))
+    blur, varying = Blur(PSF, g.shape, "unknown"), deblur.VaryingBlur(grid, g.shape, "reflect", tolerance=0.01)
+    expected = deblur.reconstruct(g, PSF, 1e-2, boundary="unknown")
+    np.testing.assert_array_equal(deblur.reconstruct(g, blur, 1e-2), expected)
+    expected = deblur.reconstruct(g, psfs=grid, lam=1e-2, boundary="reflect")
+    np.testing.assert_array_equal(deblur.reconstruct(g, varying, 1e-2), expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        ({"rmatvec": lambda g: np.roll(g, 1)}, {}, "rmatvec is not the adjoint.*dottest"),
+        ({"rmatvec": None}, {}, "has no rmatvec"),
+        ({"matvec": lambda f: f * np.nan}, {}, "norm nan"),
+        ({"matvec": lambda f: f * 1j}, {}, "complex128"),
+        ({"shape": (41, 42)}, {}, r"images of shape \(41,\).*\(6, 7\)"),
+        ({"shape": (42, 50)}, {}, "scenes of 50 pixels.*set operator.dims"),
+        ({}, {"boundary": "zero"}, "belong to a PSF"),
+        ({}, {"method": "fft"}, "hybrid-lsqr, identity, gradient"),
+        ({"matvec": lambda f: -f, "rmatvec": lambda g: -g}, {"method": "richardson-lucy"}, "negative values"),
+    ],
+)
+def test_operators_that_cannot_serve_are_refused(change, options, words):
+    given = {"shape": (42, 42), "matvec": lambda f: f, "rmatvec": lambda g: g, "dtype": float} | change
+    with pytest.raises((ValueError, TypeError), match=words):
+        deblur.solve(np.ones((6, 7)), LinearOperator(**given), 1e-2, **options)
