@@ -69,7 +69,7 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
     """The result, with a warning if the data contradict the PSF or, with automatic λ, the given boundary."""
     operator, fidelity = request.problem.operator, request.problem.fidelity
     unchecked = {
-        "that is done for images of two axes": request.problem.axes != 2,
+        "that is not done for lines": request.problem.axes == 1,
         "a Deblurrer restores many": not one_image,
         "it lies on a GPU": frames.device.gpu is not None,
         "pixels are hidden": request.mask is not None or request.weights is not None or frames.masked is not None,
@@ -83,12 +83,15 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
     why = next((words for words, applies in unchecked.items() if applies), "")
     if why:
         return replace(result, checks=f"PSF and boundary were not compared with the image: {why}")
-    if saturated(_grey(frames)).any():
+    flat = request.problem.axes == 2
+    if not flat:
+        result = replace(result, checks="a volume's PSF is not compared with its power: see deblur.psf.check")
+    elif saturated(_grey(frames)).any():
         result = replace(
             result, checks="the sensor may have clipped pixels, which are not hidden: see mask='saturated'"
         )
     named = not request.detected and isinstance(request.lam, str) and operator.boundary in TESTED
-    if operator.boundary.open and blur is not None:
+    if operator.boundary.open and blur is not None and flat:
         wrong = alarm(_grey(frames), blur.psf)
         if wrong is not None:
             warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")

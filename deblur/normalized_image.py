@@ -129,9 +129,8 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     problem = request.problem
     bare = request.mask is None and request.weights is None and frames.masked is None
     background = problem.fidelity.background
-    if problem.axes != 2:
-        name = request.candidates[0]
-        return request.under(name, "the default: a boundary is read off images of two axes only")
+    if problem.axes == 1:
+        return request.under(request.candidates[0], "the default: a boundary is not read off the two ends of a line")
     # About 32 frames of a stack suffice.
     few = bare and not background
     g = frames.levels[:: 1 + len(frames.levels) // 32] if few else frames.data
