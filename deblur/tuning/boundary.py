@@ -107,14 +107,12 @@ def evidence(
     """
     if blur.psf.ndim == 3:
         each = []
-        for axis in (-3, -2, -1):
-            shape, origin = (
-                [n for i, n in enumerate(sizes, -3) if i != axis] for sizes in (blur.image_shape, blur.origin)
-            )
-            shown = None if weights is None else get_xp(g).broadcast_to(weights > 0, g.shape).all(axis=axis)
-            flat = Blur(blur.psf.sum(axis), shape, SAFE, origin=origin)
-            each.append(evidence(flat, g.sum(axis), shown, among))
-        return {name: sum(one.get(name, 0.0) for one in each) / 2 for name in set().union(*each)}
+        for axis in range(3):
+            shape, origin = ([*sizes[:axis], *sizes[axis + 1 :]] for sizes in (blur.image_shape, blur.origin))
+            shown = None if weights is None else get_xp(g).broadcast_to(weights > 0, g.shape).all(axis - 3)
+            flat = Blur(blur.psf.sum(axis), shape, origin=origin)
+            each.append(evidence(flat, g.sum(axis - 3), shown, among))
+        return {name: sum(one.get(name, 0.0) for one in each) / 2 for name in (*among, SAFE) if any(each)}
     total = {name: np.zeros((2, len(_LAMBDAS))) for name in (*among, SAFE)}
     seen = False
     frames = g.reshape(-1, *blur.image_shape)

@@ -176,6 +176,7 @@ def test_of_a_volume_each_pair_of_edges_is_read_and_a_wrong_name_warned_of(rng, 
     g = deblur.degrade(scene, h, noise=0.002, boundary="zero", seed=0)
     hidden = rng.random(g.shape) < 1e-4
     assert deblur.solve(np.where(hidden, 1e6, g), h, 1e-3, mask=hidden).boundary == "zero"
+    assert deblur.solve(g[:4], h).boundary == "unknown"  # of fewer slices than the PSF
 
 
 @pytest.mark.parametrize("boundary", ["zero", "periodic", "reflect"])
