@@ -83,15 +83,12 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
     why = next((words for words, applies in unchecked.items() if applies), "")
     if why:
         return replace(result, checks=f"PSF and boundary were not compared with the image: {why}")
-    flat = request.problem.axes == 2
-    if not flat:
-        result = replace(result, checks="a volume's PSF is not compared with its power: see deblur.psf.check")
-    elif saturated(_grey(frames)).any():
+    if saturated(_grey(frames)).any():
         result = replace(
             result, checks="the sensor may have clipped pixels, which are not hidden: see mask='saturated'"
         )
     named = not request.detected and isinstance(request.lam, str) and operator.boundary in TESTED
-    if operator.boundary.open and blur is not None and flat:
+    if operator.boundary.open and blur is not None:
         wrong = alarm(_grey(frames), blur.psf)
         if wrong is not None:
             warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")

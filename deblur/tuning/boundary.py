@@ -110,8 +110,7 @@ def evidence(
         for axis in range(3):
             shape, origin = ([*sizes[:axis], *sizes[axis + 1 :]] for sizes in (blur.image_shape, blur.origin))
             shown = None if weights is None else get_xp(g).broadcast_to(weights > 0, g.shape).all(axis - 3)
-            flat = Blur(blur.psf.sum(axis), shape, origin=origin)
-            each.append(evidence(flat, g.sum(axis - 3), shown, among))
+            each.append(evidence(Blur(blur.psf.sum(axis), shape, origin=origin), g.sum(axis - 3), shown, among))
         return {name: sum(one.get(name, 0.0) for one in each) / 2 for name in (*among, SAFE) if any(each)}
     total = {name: np.zeros((2, len(_LAMBDAS))) for name in (*among, SAFE)}
     seen = False
