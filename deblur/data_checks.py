@@ -75,7 +75,7 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
     """The result, with a warning if the data contradict the PSF or, with automatic λ, the given boundary."""
     operator, fidelity = request.problem.operator, request.problem.fidelity
     unchecked = {
-        "that is done for images of two axes": request.problem.axes != 2,
+        "that is not done for lines": request.problem.axes == 1,
         "a Deblurrer restores many": not one_image,
         "it lies on a GPU": frames.device.gpu is not None,
         "pixels are hidden": request.mask is not None or request.weights is not None or frames.masked is not None,

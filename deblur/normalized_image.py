@@ -129,15 +129,16 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     problem = request.problem
     bare = request.mask is None and request.weights is None and frames.masked is None
     background = problem.fidelity.background
-    if problem.axes != 2:
-        name = request.candidates[0]
-        return request.under(name, "the default: a boundary is read off images of two axes only")
+    blur = problem.operator.mean_blur
+    if problem.axes == 1 or any(m > n for m, n in zip(blur.psf.shape, blur.image_shape, strict=True)):
+        reason = "the default: no boundary is read off a line, or a volume that is shorter than its PSF"
+        return request.under(request.candidates[0], reason)
     # About 32 frames of a stack suffice.
     few = bare and not background
     g = frames.levels[:: 1 + len(frames.levels) // 32] if few else frames.data
     weights = None if bare else _weights(request, frames, g)[0]
     g = g - g.dtype.type(background) if background else g
-    found = find_boundary(problem.operator.mean_blur, g, weights, request.candidates)
+    found = find_boundary(blur, g, weights, request.candidates)
     if SAFE not in request.candidates and found.evidence < -AGAINST:
         requested = f"method={request.method!r} with formula={problem.formula!r}"
         raise MethodError(

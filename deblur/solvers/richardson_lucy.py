@@ -30,7 +30,8 @@ light of a dark background then fits neither noise nor what enters at the border
                    the counts, added to them and taken away, makes two images with independent noise [5]_ [6]_. A
                    quarter of the square by which their scenes differ is the noise in f_n; the product of the ways that
                    they have yet to go, to an iteration half as late again, is what f_n lacks, for there the noise
-                   cancels. The gain is estimated where `noise` does not give it. The final run makes as many
+                   cancels. No count is split into one below zero, for which the steps are not made. The gain is
+                   estimated where `noise` does not give it. The final run makes as many
                    iterations, and all channels of an image together, so that none is noisier than the others. In a
                    large image windows are used.
 ``"change"``       (with a tolerance) stops when an iteration changes the scene by less than the tolerance.
@@ -221,6 +222,14 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
     return Solution(run.point, n, converged, why, History(*columns), stopped=stopped)
 
 
+def _two(problem: Problem, g: Array) -> Array:
+    """Two images with independent noise, each twice as large in variance: noise is added and taken away, of no pixel
+    more than it counts."""
+    xp = problem.xp
+    noise = xp.minimum(xp.sqrt(_variance(problem, g)), g).astype(g.dtype) * random_signs(g.shape, g.dtype, xp)
+    return xp.concatenate([g + noise, g - noise])
+
+
 def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
     """(the number of iterations after which f is expected nearest to the truth, whether it was found, words)."""
     where, psf = "", problem.operator.mean_blur.psf
@@ -230,11 +239,10 @@ def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limi
         problem, g, w = windows
         start, where = None, f" in {len(g)} windows of {by(g.shape[2:])} pixels"
         w = problem.xp.concatenate([w, w])
-    # Noise of the same variance, added and taken away, makes two images whose noise is independent, and twice as large.
-    noise = random_signs(g.shape, g.dtype, problem.xp) * problem.xp.sqrt(_variance(problem, g)).astype(g.dtype)
-    run = _Run(problem, problem.xp.concatenate([g + noise, g - noise]), w, watched=True)
+    run = _Run(problem, _two(problem, g), w, watched=True)
+    step = max(int((2 * g.size / _WINDOW**2) ** (1 / psf.ndim)), 1)  # some pixels suffice
     middle = [
-        slice(c.start + (n - min(n, side)) // 2, c.start + (n + min(n, side)) // 2)
+        slice(c.start + (n - min(n, side)) // 2, c.start + (n + min(n, side)) // 2, step)
         for c, n, side in zip(problem.operator.crop, g.shape[2:], sides, strict=True)
     ]
     kept: list[tuple[int, Array, Array, float]] = []
@@ -279,9 +287,8 @@ def _darkest(problem: Problem, g: Array, w: Array) -> float:
             x = (x[(..., slice(0, end, 2), *rest)] + x[(..., slice(1, end, 2), *rest)]) / 2
         return x
 
-    noise = random_signs(g.shape, g.dtype, xp) * xp.sqrt(_variance(problem, g))
+    both = coarse(_two(problem, g))
     g, w = filled(g, w), coarse(xp.broadcast_to(w, g.shape))
-    both = coarse(xp.concatenate([g + noise, g - noise])).astype(g.dtype)
     padded = np.pad(blur.psf, [(0, m % 2 * (i - len(sizes) in halved)) for i, (m, _) in enumerate(sizes)])
     blur = Blur(coarse(padded) * 2 ** len(halved), both.shape[2:], str(blur.boundary))
     problem = replace(problem, operator=blur, fidelity=replace(problem.fidelity, weights=w))

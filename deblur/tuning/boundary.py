@@ -20,6 +20,9 @@ unexplained and also what it leaves open, so that the more specific boundary is 
 ``unknown``
     f continues as it does elsewhere, and nothing else is known of it.
 
+A volume is read off its sums along each axis, which are pictures; an edge is in two of them and counts by half in each.
+A line has two ends only, which say too little.
+
 No product with the whole picture is formed. ``benchmarks/bench_boundary.py`` measures how often it is right.
 
 References
@@ -71,7 +74,7 @@ def find_boundary(
     ----------
     blur : Blur
         The PSF and the size of the image; its boundary is not used.
-    g : (k, c, M, N) array
+    g : (k, c, M, N) or (k, c, L, M, N) array
         The frames, without background. NumPy or CuPy; only their border is copied to the host.
     weights : array, optional
         0 at hidden pixels; as it broadcasts to `g`.
@@ -102,6 +105,13 @@ def evidence(
 
     The parameters are those of `find_boundary`.
     """
+    if blur.psf.ndim == 3:
+        each = []
+        for axis in range(3):
+            shape, origin = ([*sizes[:axis], *sizes[axis + 1 :]] for sizes in (blur.image_shape, blur.origin))
+            shown = None if weights is None else get_xp(g).broadcast_to(weights > 0, g.shape).all(axis - 3)
+            each.append(evidence(Blur(blur.psf.sum(axis), shape, origin=origin), g.sum(axis - 3), shown, among))
+        return {name: sum(one.get(name, 0.0) for one in each) / 2 for name in (*among, SAFE) if any(each)}
     total = {name: np.zeros((2, len(_LAMBDAS))) for name in (*among, SAFE)}
     seen = False
     frames = g.reshape(-1, *blur.image_shape)

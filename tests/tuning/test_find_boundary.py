@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter
 from structured import dense_answer
 
 import deblur
@@ -159,6 +160,23 @@ def test_a_boundary_named_against_the_picture_is_warned_of(boundary, recwarn):
         assert told == ("the scene continues beyond the frame" in str(result))
     deblur.solve(blurred("unknown", **where), h, 1e-2, boundary=boundary)  # the formula as it is written
     assert not len(recwarn)
+
+
+def test_of_a_volume_each_pair_of_edges_is_read_and_a_wrong_name_warned_of(rng, recwarn):
+    h, scene = deblur.psf.gaussian((5, 7, 7), (1, 1.5, 1.5)), gaussian_filter(rng.random((30, 46, 52)), 1.5)
+    for true in ("zero", "periodic", "unknown"):
+        g = deblur.degrade(scene, h, noise=0.002, boundary=true, seed=0)
+        assert deblur.solve(g, h).boundary == true
+    recwarn.clear()
+    assert "scene continues beyond" in deblur.solve(g, h, boundary="periodic").checks
+    assert [str(w.message)[:43] for w in recwarn] == ["boundary 'periodic' does not fit the picture"[:43]]
+    # Dark at four of its six edges, it goes on beyond the other two; and of hidden voxels nothing is read.
+    g = deblur.degrade(np.pad(scene, ((0, 0), (9, 9), (9, 9))), h, noise=0.002, boundary="unknown", seed=0)
+    assert deblur.solve(g, h).boundary == "unknown"
+    g = deblur.degrade(scene, h, noise=0.002, boundary="zero", seed=0)
+    hidden = rng.random(g.shape) < 1e-4
+    assert deblur.solve(np.where(hidden, 1e6, g), h, 1e-3, mask=hidden).boundary == "zero"
+    assert deblur.solve(g[:4], h).boundary == "unknown"  # of fewer slices than the PSF
 
 
 @pytest.mark.parametrize("boundary", ["zero", "periodic", "reflect"])
