@@ -10,7 +10,7 @@ import _common  # noqa: F401  (puts this checkout first on the path)
 import numpy as np
 
 from deblur import Blur, metrics, psf
-from deblur.degrade import degrade
+from deblur.degradation import degrade
 
 # ---------------------------------------------------------------- photographs
 

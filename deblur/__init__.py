@@ -8,92 +8,91 @@ seen (`solve`), asked for beforehand (`choose_method`) and overridden.
 from typing import TYPE_CHECKING
 
 from . import terminal  # noqa: F401  first, so that Ctrl-C during the other imports is met
-
-# isort: split
-from . import data, image, linalg, metrics, psf, tuning
-from .blind import BlindResult, blind
-from .degrade import degrade
-from .errors import (
-    ConvergenceError,
-    InsufficientMemoryError,
-    MethodError,
-    NoGPUError,
-    PSFWarning,
-    SingularMatrixError,
-)
-from .image import im2vector, vector2im
 from .lazy import names_from
-from .methods import METHODS, Choice, choose_method
-from .operators.blur import Blur
-from .operators.boundary import BOUNDARIES, Boundary
-from .operators.matrix import filter2matrix
-from .operators.varying import VaryingBlur
-from .pipeline import Deblurrer, reconstruct, solve
-from .result import Result, Status
-from .tuning import LambdaChoice, choose_lambda
-from .version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from . import compare, matlab, plot
-    from .posterior import PosteriorStd, posterior_std
-    from .tiles import TilePlan, plan_tiles, tiled
-    from .updating import QRDeblurrer
+    from . import compare as compare
+    from . import data as data
+    from . import image as image
+    from . import linalg as linalg
+    from . import matlab as matlab
+    from . import metrics as metrics
+    from . import plot as plot
+    from . import psf as psf
+    from . import tuning as tuning
+    from .blind_restoration import BlindResult as BlindResult
+    from .blind_restoration import blind as blind
+    from .degradation import degrade as degrade
+    from .errors import ConvergenceError as ConvergenceError
+    from .errors import InsufficientMemoryError as InsufficientMemoryError
+    from .errors import MethodError as MethodError
+    from .errors import NoGPUError as NoGPUError
+    from .errors import PSFWarning as PSFWarning
+    from .errors import SingularMatrixError as SingularMatrixError
+    from .image.arrays import im2vector as im2vector
+    from .image.arrays import vector2im as vector2im
+    from .methods import METHODS as METHODS
+    from .methods import Choice as Choice
+    from .methods import choose_method as choose_method
+    from .operators.blur import Blur as Blur
+    from .operators.boundary import BOUNDARIES as BOUNDARIES
+    from .operators.boundary import Boundary as Boundary
+    from .operators.matrix import filter2matrix as filter2matrix
+    from .operators.varying import VaryingBlur as VaryingBlur
+    from .pipeline import Deblurrer as Deblurrer
+    from .pipeline import reconstruct as reconstruct
+    from .pipeline import solve as solve
+    from .posterior import PosteriorStd as PosteriorStd
+    from .posterior import posterior_std as posterior_std
+    from .result import Result as Result
+    from .result import Status as Status
+    from .tiles import TilePlan as TilePlan
+    from .tiles import plan_tiles as plan_tiles
+    from .tiles import tiled as tiled
+    from .tuning.choice import LambdaChoice as LambdaChoice
+    from .tuning.spectral import choose_lambda as choose_lambda
+    from .updating import QRDeblurrer as QRDeblurrer
+    from .version import __version__ as __version__
 
-__all__ = [
-    "BOUNDARIES",
-    "METHODS",
-    "BlindResult",
-    "Blur",
-    "Boundary",
-    "Choice",
-    "ConvergenceError",
-    "Deblurrer",
-    "InsufficientMemoryError",
-    "LambdaChoice",
-    "MethodError",
-    "NoGPUError",
-    "PSFWarning",
-    "PosteriorStd",
-    "QRDeblurrer",
-    "Result",
-    "SingularMatrixError",
-    "Status",
-    "TilePlan",
-    "VaryingBlur",
-    "blind",
-    "choose_lambda",
-    "choose_method",
-    "compare",
-    "data",
-    "degrade",
-    "filter2matrix",
-    "im2vector",
-    "image",
-    "linalg",
-    "matlab",
-    "metrics",
-    "plan_tiles",
-    "plot",
-    "posterior_std",
-    "psf",
-    "reconstruct",
-    "solve",
-    "tiled",
-    "tuning",
-    "vector2im",
-]
+_NAMES = {
+    "compare": (),
+    "data": (),
+    "image": (),
+    "linalg": (),
+    "matlab": (),
+    "metrics": (),
+    "plot": (),
+    "psf": (),
+    "tuning": (),
+    "blind_restoration": ("BlindResult", "blind"),
+    "degradation": ("degrade",),
+    "errors": (
+        "ConvergenceError",
+        "InsufficientMemoryError",
+        "MethodError",
+        "NoGPUError",
+        "PSFWarning",
+        "SingularMatrixError",
+    ),
+    "image.arrays": ("im2vector", "vector2im"),
+    "methods": ("METHODS", "Choice", "choose_method"),
+    "operators.blur": ("Blur",),
+    "operators.boundary": ("BOUNDARIES", "Boundary"),
+    "operators.matrix": ("filter2matrix",),
+    "operators.varying": ("VaryingBlur",),
+    "pipeline": ("Deblurrer", "reconstruct", "solve"),
+    "posterior": ("PosteriorStd", "posterior_std"),
+    "result": ("Result", "Status"),
+    "tiles": ("TilePlan", "plan_tiles", "tiled"),
+    "tuning.choice": ("LambdaChoice",),
+    "tuning.spectral": ("choose_lambda",),
+    "updating": ("QRDeblurrer",),
+    "version": ("__version__",),
+}
 
-__getattr__ = names_from(
-    __name__,
-    {
-        "compare": (),
-        "matlab": (),
-        "plot": (),
-        "posterior": ("PosteriorStd", "posterior_std"),
-        "tiles": ("TilePlan", "plan_tiles", "tiled"),
-        "updating": ("QRDeblurrer",),
-    },
-)
+__all__ = sorted(name for module, names in _NAMES.items() for name in names or (module,) if name != "__version__")
+
+__getattr__ = names_from(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

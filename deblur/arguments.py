@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from . import data, image, psf
-from .degrade import NOISES
+from .degradation import NOISES
 from .image.axes import chosen
 from .methods import METHODS
 from .operators.boundary import BOUNDARIES

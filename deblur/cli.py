@@ -25,7 +25,7 @@ import numpy as np
 
 from . import image, psf, psf_command, terminal, volumes
 from .arguments import Parser, add_arguments, add_command
-from .blind import blind
+from .blind_restoration import blind
 from .demo import demo
 from .device import CPU, check_finite
 from .errors import ConvergenceError, NoGPUError

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from .errors import InsufficientMemoryError, NoGPUError
 
@@ -235,7 +235,9 @@ class _OneBlasThread:
         with self._lock:
             self._inside += 1
             if self._inside == 1:
-                self._before = [(library, library.get_num_threads()) for library in _blas()]
+                self._before = [
+                    (library, library.get_num_threads()) for library in _blas("scipy.linalg" in sys.modules)
+                ]
                 for library, _ in self._before:
                     library.set_num_threads(1)
 
@@ -251,8 +253,8 @@ _one_blas_thread = _OneBlasThread()
 
 
 @functools.cache
-def _blas() -> list[Any]:
-    import scipy.linalg  # noqa: F401  # brings the library that SciPy calls
+def _blas(of_scipy: bool) -> list[Any]:
+    """NumPy's library, and SciPy's once its module is loaded."""
     from threadpoolctl import ThreadpoolController
 
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)

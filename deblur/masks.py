@@ -122,12 +122,12 @@ def saturated(g: Array) -> Array:
 
 def _saturated(g: Array) -> Array:
     xp = get_xp(g)
-    ndimage = import_module("scipy.ndimage" if xp is np else "cupyx.scipy.ndimage")
     around = xp.ones((3, 3), bool)
     top, least = g.max(), g.min()
     width = 0.06 * (top - least)  # the range over which a JPEG spreads a clipped value
     if int((g == top).sum()) < 4:
         return xp.zeros(g.shape, bool)
+    ndimage = import_module("scipy.ndimage" if xp is np else "cupyx.scipy.ndimage")
     near = g >= top - width
     blots, _ = ndimage.label(near, structure=around)
     often = xp.bincount(blots[g == top], minlength=int(blots.max()) + 1) >= 4  # fewer are a highlight

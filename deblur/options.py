@@ -159,10 +159,15 @@ class Options(TypedDict, total=False):
 
 
 @functools.cache
+def _declared(kind: Any) -> dict[str, inspect.Parameter]:
+    hints = {name: get_args(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
+    named = inspect.Parameter.KEYWORD_ONLY
+    return {name: inspect.Parameter(name, named, default=d, annotation=a) for name, (a, d) in hints.items()}
+
+
 def defaults(kind: Any = Options) -> dict[str, Any]:
     """Every option and its default."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {name: get_args(hint)[-1] for name, hint in hints.items()}
+    return {name: option.default for name, option in _declared(kind).items()}
 
 
 _T = TypeVar("_T", bound=Callable[..., Any])
@@ -188,11 +193,6 @@ def takes_options(target: _T, kind: Any = Options) -> _T:
 def _checked(function: Callable[..., Any], name: str, kind: Any) -> Any:
     signature = inspect.signature(function)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    hints = get_type_hints(kind)
-    options = [
-        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=hints[option])
-        for option, value in defaults(kind).items()
-    ]
     known = [*(p.name for p in own), *defaults(kind)]
 
     @functools.wraps(function)
@@ -206,7 +206,7 @@ def _checked(function: Callable[..., Any], name: str, kind: Any) -> Any:
 
     positional = [p for p in own if p.kind is not p.KEYWORD_ONLY]
     keywords = [p for p in own if p.kind is p.KEYWORD_ONLY]
-    checked.__signature__ = signature.replace(parameters=[*positional, *options, *keywords])  # type: ignore[attr-defined]
+    checked.__signature__ = signature.replace(parameters=[*positional, *_declared(kind).values(), *keywords])  # type: ignore[attr-defined]
     return checked
 
 

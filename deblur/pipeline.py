@@ -366,7 +366,7 @@ def solve_into(
     count = 2 if psf is None else space_of(psf, img, **axes)
     frames = Frames(img, **axes, mask=options.get("mask"), gamma=gamma, dtype=dtype, axes=count)
     request = check_request(psf, frames.space, lam, options, frames.device, masked=frames.masked is not None)
-    if is_clipped(frames, request, lambda r: Deblurrer._of(r)._solve(frames, False)):
+    if is_clipped(frames, request, lambda r, f: Deblurrer._of(r)._solve(f, False)):
         options = {**options, "mask": "saturated"}
         result = solve_into(into, img, psf, lam, options, check=check, kept=kept, **axes)
         return replace(result, checks=f"pixels that the sensor clipped are hidden; {result.checks}")

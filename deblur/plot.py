@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from .device import Array, asnumpy
 from .tuning import LambdaChoice

@@ -48,7 +48,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from .device import Array, all_cores, as_real, check_finite, require_memory
 from .linalg import cholesky, gets

@@ -31,7 +31,7 @@ from dataclasses import replace
 from functools import reduce
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from .device import Array, get_xp
 from .errors import ConvergenceError

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from .device import asnumpy, check_finite, is_cupy, require_memory, unwrapped
 from .errors import ConvergenceError

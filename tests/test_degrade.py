@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deblur import BOUNDARIES, psf
-from deblur.degrade import NOISES, degrade
+from deblur.degradation import NOISES, degrade
 from deblur.device import asnumpy
 
 LOPSIDED = np.array([[1.0, 2, 3, 4], [0, 5, 1, 0], [2, 0, 0, 1]]) / 19

@@ -4,7 +4,12 @@ import ast
 import graphlib
 import re
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+
+import pytest
+
+import deblur
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "deblur"
@@ -86,6 +91,19 @@ def test_imports_contain_no_cycle():
     graph = {name: {target for target, _ in imports(name) if target != name} for name in MODULES}
     # A package's __init__ imports its modules; a module that imports a name from it would close a cycle.
     graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_the_public_names_are_those_that_type_checkers_see():
+    imports = [n for n in ast.walk(ast.parse(MODULES["deblur"].read_text())) if isinstance(n, ast.ImportFrom)]
+    seen = {alias.asname: node.module for node in imports for alias in node.names if alias.asname}
+    assert sorted(seen) == sorted([*deblur.__all__, "__version__"])
+    assert dir(deblur) == deblur.__all__
+    for name, module in seen.items():  # also after every module that could hide one has been imported
+        whole = import_module(f"deblur.{module or name}")
+        assert getattr(deblur, name) is (getattr(whole, name) if module else whole), name
+    assert deblur.errors.PSFWarning is deblur.PSFWarning
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        deblur.nothing  # noqa: B018
 
 
 def private(names):

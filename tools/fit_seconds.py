@@ -1,18 +1,25 @@
 """Measure what each method takes over one Fourier transform: the one number a method behind "about 25 s".
 
-``python tools/fit_seconds.py`` on two quiet cores writes ``deblur/transforms.json``: for each method the time of a call
-of a fresh `deblur.solve` per pixel, over the time per pixel of a transform there and back, the median over sizes.
+``python tools/fit_seconds.py [METHOD ...]`` on two cores writes ``deblur/transforms.json``, or only the rows of these
+methods: for each the time of a call of a fresh `deblur.solve` per pixel, over that of a transform there and back, the
+median over sizes. Times are of the CPU over the number of cores, which other processes hardly change.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+import sys
 import time
+import timeit
 from pathlib import Path
 
+import numpy as np
+import scipy.fft
+
 import deblur
-from deblur.methods import METHODS, _transform_seconds
+from deblur.device import cores
+from deblur.methods import METHODS
 
 TARGET = Path(deblur.__file__).parent / "transforms.json"
 #: What serves one boundary only, and the side of the images of methods that solve dense systems.
@@ -22,21 +29,23 @@ DENSE = {"cholesky": 48, "gauss-jordan": 48, "gauss-seidel": 48, "lu": 48, "qr":
 
 def main() -> None:
     psf = deblur.psf.gaussian(9, 1.6)
-    found = {}
-    for method in ("auto", *METHODS):
+    found = json.loads(TARGET.read_text())["transforms"]
+    x = np.ones((512, 512), np.float32)
+    there = timeit.repeat(lambda: scipy.fft.irfft2(scipy.fft.rfft2(x)), number=1, repeat=9, timer=time.process_time)
+    for method in sys.argv[1:] or ("auto", *METHODS):
         ratios = []
         for side in (DENSE.get(method, 128), DENSE.get(method, 256)):
             scene = deblur.data.load("camera")[:side, :side]
             g = deblur.degrade(scene, psf, noise=0.01, seed=0, boundary=BOUNDARIES.get(method, "unknown"))
             g = g.clip(0)
-            lam = "auto" if method == "auto" else 1e-2 if METHODS[method].linear else 3e-3
+            lam = 1e-2 if method != "auto" and METHODS[method].linear else "auto"
             given = {} if method == "auto" else {"boundary": BOUNDARIES.get(method, "unknown")}
             taken = []
             for _ in range(1 + (method != "pnp")):
-                begun = time.perf_counter()
+                begun = time.process_time()
                 deblur.solve(g, psf, lam, method=method, check=False, **given)
-                taken.append(time.perf_counter() - begun)
-            ratios.append(min(taken) / g.size / _transform_seconds())
+                taken.append((time.process_time() - begun) / cores())
+            ratios.append(min(taken) / g.size / (min(there) / x.size))
         found[method] = float(f"{statistics.median(ratios):.2g}")
     text = {"unit": "time of a call over that of a Fourier transform there and back", "transforms": found}
     TARGET.write_text(json.dumps(text, indent=1) + "\n")

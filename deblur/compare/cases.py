@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import data, image, psf
-from ..degrade import NOISES, degrade
+from ..degradation import NOISES, degrade
 from ..device import asnumpy, check_finite, require_memory
 from ..operators.blur import Blur
 from ..operators.boundary import get_boundary

@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from ..device import Array, asnumpy, cores, get_xp
 from . import patches_gpu

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse
+import scipy
 from numpy.lib.stride_tricks import as_strided
 
 from ..errors import SingularMatrixError

@@ -11,8 +11,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-import scipy.linalg
-from scipy.linalg.lapack import get_lapack_funcs
+import scipy
 
 from ..device import Array, Device, all_true, as_real, asnumpy, check_finite, get_xp, is_cupy, unwrapped
 from ..errors import SingularMatrixError
@@ -180,7 +179,7 @@ def matrix_norm(a: np.ndarray, norm: str = "1") -> float:
     if a.size == 0:
         return 0.0
     c, flipped = column_major(a)
-    return float(get_lapack_funcs("lange", (c,))("I" if flipped and norm == "1" else norm, c))
+    return float(scipy.linalg.get_lapack_funcs("lange", (c,))("I" if flipped and norm == "1" else norm, c))
 
 
 def triangle_rcond(a: np.ndarray, lower: bool, unit_diagonal: bool = False, norm: str = "1") -> float:
@@ -191,7 +190,7 @@ def triangle_rcond(a: np.ndarray, lower: bool, unit_diagonal: bool = False, norm
     if flipped:
         norm = "I" if norm == "1" else "1"
     uplo, diag = "L" if lower != flipped else "U", "U" if unit_diagonal else "N"
-    return float(get_lapack_funcs("trcon", (a,))(a, norm=norm, uplo=uplo, diag=diag)[0])
+    return float(scipy.linalg.get_lapack_funcs("trcon", (a,))(a, norm=norm, uplo=uplo, diag=diag)[0])
 
 
 def check_overflow(x: Array, what: str) -> None:

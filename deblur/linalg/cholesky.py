@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from scipy.linalg.lapack import get_lapack_funcs
+import scipy
 
 from ..device import Array, is_cupy
 from ..errors import SingularMatrixError
@@ -174,7 +174,7 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     if len(a):
         inverse(a)
         c, flipped = checks.column_major(a)
-        get_lapack_funcs("lauum", (c,))(c, lower=not flipped, overwrite_c=True)
+        scipy.linalg.get_lapack_funcs("lauum", (c,))(c, lower=not flipped, overwrite_c=True)
         mirror_lower(a)
     checks.check_inverse(a, norm)
     return a
@@ -185,7 +185,7 @@ def _factor(a: Array) -> None:
     if len(a) == 0:  # LAPACK refuses to see it
         return
     c, flipped = checks.column_major(a)
-    _, info = get_lapack_funcs("potrf", (c,))(c, lower=not flipped, clean=False, overwrite_a=True)
+    _, info = scipy.linalg.get_lapack_funcs("potrf", (c,))(c, lower=not flipped, clean=False, overwrite_a=True)
     if info > 0:
         raise SingularMatrixError(
             f"the matrix is not positive definite: pivot {info - 1}, counted from 0, is not positive; "

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse
+import scipy
 
 from ..device import Array, as_real, check_finite, cupy, float_dtype, get_xp, is_cupy
 from ..errors import SingularMatrixError

@@ -29,8 +29,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.linalg.blas import get_blas_funcs
-from scipy.linalg.lapack import get_lapack_funcs
+import scipy
 
 from ..device import Array, is_cupy
 from . import checks, gauss_jordan_gpu
@@ -230,8 +229,8 @@ def _eliminate_panel(
     ``panel.start`` down, switched like them.
     """
     k, b = panel.start, panel.stop - panel.start
-    getrf = get_lapack_funcs("getrf", (a,))
-    trsm = get_blas_funcs("trsm", (a,))
+    getrf = scipy.linalg.get_lapack_funcs("getrf", (a,))
+    trsm = scipy.linalg.get_blas_funcs("trsm", (a,))
 
     factors, switches, _ = getrf(a[k:, panel])
     checks.check_pivots(factors.diagonal(), k, threshold)
@@ -262,7 +261,7 @@ def _rank_update(a: Array, left: Array, right: Array) -> None:
     """
     if a.size == 0:  # f2py refuses to see it
         return
-    gemm = get_blas_funcs("gemm", (a,))
+    gemm = scipy.linalg.get_blas_funcs("gemm", (a,))
     if a.flags.f_contiguous:
         gemm(1.0, left, right, beta=1.0, c=a, overwrite_c=True)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.linalg.blas import get_blas_funcs
+import scipy
 
 from ..device import Array, get_xp
 from . import matmul_gpu
@@ -120,7 +120,7 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
     if a.size == 0:  # an empty sum is zero, but BLAS refuses to see the array
         return np.zeros((n, n), a.dtype)
     a, flipped = column_major(a)
-    product = get_blas_funcs("syrk", (a,))(1.0, a, trans=trans == flipped, lower=True)
+    product = scipy.linalg.get_blas_funcs("syrk", (a,))(1.0, a, trans=trans == flipped, lower=True)
     mirror_lower(product)
     return product
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from ..device import Array, get_xp, is_cupy, unwrapped
 from . import qr_gpu

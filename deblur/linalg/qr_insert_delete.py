@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from ..device import Array, get_xp, is_cupy, unwrapped
 from ..device import check_finite as refuse_nonfinite

@@ -11,8 +11,7 @@ Right-hand sides ride along as further columns of R: [R d] with d = Q'b. On CuPy
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
-from scipy.linalg.lapack import get_lapack_funcs
+import scipy
 
 from ..device import Array, get_xp, is_cupy
 from . import sweeps_gpu
@@ -129,7 +128,7 @@ def reflect_panels(v: np.ndarray, t: np.ndarray, top: np.ndarray, below: np.ndar
 
 def tpqrt(a: np.ndarray, b: np.ndarray, panel: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """QR of a triangle `a` above a rectangle `b`: the new triangle, v of V = [I; v], and T by panels."""
-    triangle, v, t, info = get_lapack_funcs("tpqrt", (a, b))(0, min(panel, len(a)), a, b)
+    triangle, v, t, info = scipy.linalg.get_lapack_funcs("tpqrt", (a, b))(0, min(panel, len(a)), a, b)
     assert info == 0  # only a wrong argument makes it anything else
     return triangle, v, t
 

@@ -19,8 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.linalg.blas import get_blas_funcs
-from scipy.linalg.lapack import get_lapack_funcs
+import scipy
 
 from ..device import Array, get_xp, is_cupy
 from . import checks, triangular_gpu
@@ -153,7 +152,7 @@ def inverse(l: Array, *, lower: bool = True, unit_diagonal: bool = False) -> Arr
     if len(l) == 0:  # LAPACK refuses to see it
         return l
     a, flipped = checks.column_major(l)
-    trtri = get_lapack_funcs("trtri", (a,))
+    trtri = scipy.linalg.get_lapack_funcs("trtri", (a,))
     trtri(a, lower=lower != flipped, unitdiag=unit_diagonal, overwrite_c=True)
     clear_triangle(l, lower=not lower)
     if unit_diagonal:
@@ -172,7 +171,7 @@ def substitute(
         triangular_gpu.substitute(l, x, turns, lower, unit_diagonal)
         return
     a, flipped = checks.column_major(l)
-    trsv, trsm = get_blas_funcs(("trsv", "trsm"), (a,))
+    trsv, trsm = scipy.linalg.get_blas_funcs(("trsv", "trsm"), (a,))
     how: Any = {"lower": lower != flipped, "diag": unit_diagonal}
     for turn in turns:
         if x.ndim == 1:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-import scipy.sparse
+import scipy
 from numpy.typing import DTypeLike
 
 from ..device import CPU, Array, Device, is_cupy, require_memory

@@ -8,8 +8,7 @@ than the matrix.
 from __future__ import annotations
 
 import numpy as np
-import scipy.fft
-import scipy.sparse
+import scipy
 
 from ..device import Array, get_xp
 

@@ -30,7 +30,7 @@ from functools import partial, reduce
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 from numpy.typing import DTypeLike
 
 from ..device import Array, as_real, asnumpy, check_finite, require_memory, unwrapped

@@ -7,7 +7,7 @@ matter.
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse
+import scipy
 from numpy.typing import DTypeLike
 
 from .. import kernels

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.fft
+import scipy
 from numpy.typing import DTypeLike
 
 from ..device import CPU, Array, Device, get_xp

@@ -6,24 +6,19 @@ and summing to one, whose centre is the pixel ((rows - 1) // 2, (columns - 1) //
 so that an even size blurs without shifting by a whole pixel.
 """
 
-from typing import TYPE_CHECKING
-
-from ..lazy import names_from
+from .blurred import from_blurred
 from .checking import PSFCheck, Verdict, check
+from .edges import from_edge
 from .estimate import PSFEstimate, PSFMap, PSFStatus
 from .files import load, load_grid, save, upright
+from .fitting import fit
 from .forms import FORMS, parse
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
 from .optics import confocal, light_sheet, microscope
+from .pairs import from_pair
+from .points import from_points
+from .refining import refine
 from .shaping import crop, denoise, for_voxels, prepare, recentre, resample
-
-if TYPE_CHECKING:
-    from .blurred import from_blurred
-    from .edges import from_edge
-    from .fitting import fit
-    from .pairs import from_pair
-    from .points import from_points
-    from .refining import refine
 
 __all__ = [
     "FORMS",
@@ -63,15 +58,3 @@ __all__ = [
     "save",
     "upright",
 ]
-
-__getattr__ = names_from(
-    __name__,
-    {
-        "blurred": ("from_blurred",),
-        "edges": ("from_edge",),
-        "fitting": ("fit",),
-        "pairs": ("from_pair",),
-        "points": ("from_points",),
-        "refining": ("refine",),
-    },
-)

@@ -33,7 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from ..device import cores
 from ..operators.torus import Torus, wrapped

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from .estimate import centre, centre_of_gravity, grey, listed, middle, pixels
 from .models import unit_sum

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from ..device import Array, as_real, asnumpy, check_finite
 from ..errors import warn

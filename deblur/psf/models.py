@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from numbers import Real
 
 import numpy as np
-import scipy.special
+import scipy
 
 from ..device import require_memory
 

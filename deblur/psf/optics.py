@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import scipy.special
+import scipy
 
 from .models import Lengths, Size, as_shape, coordinates, per_axis, positive, unit_sum
 

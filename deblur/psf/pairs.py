@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from ..linalg import krylov
 from ..operators.torus import Torus

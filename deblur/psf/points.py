@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from ..operators.matrix import by
 from ..operators.varying import cell_centres

@@ -14,7 +14,7 @@ import functools
 import math
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from ..tuning import estimate_noise
 

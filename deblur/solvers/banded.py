@@ -29,8 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse
+import scipy
 
 from ..device import Array, get_xp, require_memory
 from ..errors import SingularMatrixError

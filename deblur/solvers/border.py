@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from ..combined import combined
 from ..device import Array, Device, get_xp

@@ -19,7 +19,7 @@ from functools import partial
 from importlib import import_module
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from .. import linalg
 from ..device import Array, is_cupy

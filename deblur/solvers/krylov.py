@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from ..device import Array, Device, asnumpy, get_xp, is_cupy, require_memory
 from ..graphs import Repeated
@@ -76,8 +76,7 @@ def gmres(
         j += 1
     if j == 0:
         return get_xp(c).zeros_like(c), 0
-    small = zip(triangle[:, :j, :j], rhs[:, :j], strict=True)
-    y = np.stack([scipy.linalg.solve_triangular(*system, check_finite=False) for system in small])
+    y = np.linalg.solve(triangle[:, :j, :j], rhs[:, :j, None])[..., 0]
     return precondition(basis.combination(y)), j
 
 

@@ -9,7 +9,7 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
+import scipy
 
 from ..device import Array, as_real, asnumpy, check_finite, get_fft, get_xp
 from ..normalization import shifted

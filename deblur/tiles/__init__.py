@@ -13,17 +13,10 @@ threads, Dask arrays lazily; `stream` from disk to disk.
 - `checks`: seams measured, and the residual of the whole image.
 """
 
-from typing import TYPE_CHECKING
-
-from ..lazy import names_from
 from .checks import Residual
 from .clusters import cluster
 from .plan import TilePlan, plan_tiles
+from .streams import Failure, Report, stream
 from .tiling import Tiling, tiled
 
-if TYPE_CHECKING:
-    from .streams import Failure, Report, stream
-
 __all__ = ["Failure", "Report", "Residual", "TilePlan", "Tiling", "cluster", "plan_tiles", "stream", "tiled"]
-
-__getattr__ = names_from(__name__, {"streams": ("Failure", "Report", "stream")})

@@ -25,7 +25,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from ..device import Array
 from ..operators.natural import TAPS

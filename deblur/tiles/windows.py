@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from ..device import CPU, Array, Device, all_cores, check_finite, get_xp, staging, thread_limit
 from ..image import as_float

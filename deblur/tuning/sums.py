@@ -13,7 +13,7 @@ from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from .. import kernels
 from ..device import Array, Device, asnumpy, cupy, is_cupy

@@ -7,7 +7,7 @@ import pytest
 
 import deblur.data
 import deblur.psf
-from deblur.degrade import degrade
+from deblur.degradation import degrade
 from deblur.denoise.impulses import defects, detect
 from deblur.device import asnumpy
 

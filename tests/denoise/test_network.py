@@ -34,18 +34,15 @@ def plainly(image, sigma, near):
             x = x + convolved(np.maximum(convolved(x, w[f"{name}.{k}.a"]), 0), w[f"{name}.{k}.b"])
         return x
 
+    def down(x, name):
+        return np.einsum("oik,ikpq->opq", w[name], halves(x).reshape(len(x), 4, *(n // 2 for n in x.shape[1:])))
+
     parts = halves(image[None])
     level = np.full((1, *parts.shape[1:]), sigma)
     head = convolved(np.concatenate([parts, level, halves(near[None])]), w["head"])
     y0 = pairs(head, "left0")
-    y1 = pairs(
-        np.einsum("oik,ikpq->opq", w["down0"], halves(y0).reshape(-1, 4, *(n // 4 for n in image.shape))),
-        "left1",
-    )
-    y2 = pairs(
-        np.einsum("oik,ikpq->opq", w["down1"], halves(y1).reshape(-1, 4, *(n // 8 for n in image.shape))),
-        "left2",
-    )
+    y1 = pairs(down(y0, "down0"), "left1")
+    y2 = pairs(down(y1, "down1"), "left2")
     y1 = pairs(y1 + whole(np.einsum("oi,ipq->opq", w["up1"], y2)), "right1")
     y0 = pairs(y0 + whole(np.einsum("oi,ipq->opq", w["up0"], y1)), "right0")
     return image - whole(convolved(y0 + head, w["tail"]))[0]

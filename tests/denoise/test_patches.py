@@ -146,13 +146,6 @@ def test_the_variances_of_coloured_noise_are_those_that_it_has(rng):
     np.testing.assert_allclose(measured, expected, rtol=0.08)
 
 
-def test_a_ramp_has_few_coefficients():
-    rows = np.repeat(np.arange(8.0), 8)
-    found = (patches._cosines(8) @ rows).reshape(8, 8)
-    assert abs(found[:, 1:]).max() <= 1e-5  # nothing varies along the columns
-    np.testing.assert_allclose(found[0, 0], rows.mean() * 8, rtol=1e-6)
-
-
 def test_more_noise_is_filtered_more(rng):
     image = np.outer(np.sin(np.arange(48) / 3), np.cos(np.arange(48) / 5))
     noisy = image + 0.2 * rng.standard_normal(image.shape)

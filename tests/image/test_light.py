@@ -10,8 +10,12 @@ from skimage.color.colorconv import rgb2xyz, xyz_from_rgb
 import deblur
 from deblur import image, metrics
 from deblur.cli import main
+from deblur.data_checks import is_clipped
 from deblur.device import asnumpy
+from deblur.frames import Frames
 from deblur.masks import saturated
+from deblur.pipeline import Deblurrer
+from deblur.request import check_request
 
 PSF = deblur.psf.disk(5)
 SIZE = 48
@@ -190,6 +194,23 @@ def test_what_is_white_and_blurred_exactly_is_not_hidden(rng):
     result, other = (deblur.solve(g, PSF, method=method) for method in ("auto", "tv"))
     assert result.mask is other.mask is None
     assert "may have clipped" in result.checks
+
+
+@pytest.mark.parametrize("power", [9, 0.5])
+def test_a_large_picture_is_tried_where_most_of_its_clipped_pixels_are(rng, power):
+    scene, tried, part = np.full((1100, 1040), 0.1), [], lamps(power, rng)
+    part[20:44, 30:60] = part[70:90, 10:40] = max(power, 1)
+    scene[600 : 600 + len(part), 640 : 640 + part.shape[1]] = part
+    large = np.rint(255 * deblur.degrade(scene, PSF, boundary="unknown").clip(0, 1)).astype(np.uint8)
+
+    def solve(request, frames):
+        tried.append(frames)
+        return Deblurrer._of(request)._solve(frames, False)
+
+    frames = Frames(large)
+    assert is_clipped(frames, check_request(PSF, large.shape, "auto", {}, frames.device), solve) == (power > 1)
+    assert tried[0].space == (512, 512)
+    assert saturated(tried[0].data).sum() == saturated(large).sum() > 100
 
 
 def test_an_unknown_mask_is_refused_with_those_there_are():

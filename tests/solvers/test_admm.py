@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 
 import deblur.data
 import deblur.psf
-from deblur.degrade import degrade
+from deblur.degradation import degrade
 from deblur.device import asnumpy
 from deblur.errors import ConvergenceError
 from deblur.metrics import psnr

@@ -6,7 +6,7 @@ from problems import changed, problem_of, solve
 
 import deblur.data
 import deblur.psf
-from deblur.degrade import degrade
+from deblur.degradation import degrade
 from deblur.device import asnumpy
 from deblur.metrics import psnr
 from deblur.operators.blur import Blur

@@ -7,7 +7,7 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 from deblur import data, metrics, psf, solve
-from deblur.degrade import degrade
+from deblur.degradation import degrade
 from deblur.operators.blur import Blur
 from deblur.tuning import estimate_noise, estimate_noise_model, noise_level, psf_error
 

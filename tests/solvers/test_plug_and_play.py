@@ -7,7 +7,7 @@ from references import PSF, scene_like
 
 import deblur.data
 import deblur.psf
-from deblur.degrade import degrade
+from deblur.degradation import degrade
 from deblur.errors import ConvergenceError
 from deblur.metrics import psnr
 from deblur.operators.blur import Blur

@@ -14,7 +14,7 @@ from structured import PSFS
 
 import deblur.data
 import deblur.psf
-from deblur.degrade import degrade
+from deblur.degradation import degrade
 from deblur.device import asnumpy, get_xp
 from deblur.metrics import psnr
 from deblur.operators.blur import Blur

@@ -8,7 +8,7 @@ import scipy.sparse.linalg
 from covers import pairwise
 
 from deblur import data, psf, solve
-from deblur.degrade import degrade
+from deblur.degradation import degrade
 from deblur.metrics import psnr
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
