@@ -32,7 +32,7 @@ SEED = 90_000  # tuning used others
 STAGED = 12  # cases that are also restored with less
 #: What each stage of the estimate gains: settings of `deblur.psf.blurred` without it.
 STAGES: dict[str, dict[str, Any]] = {
-    "all": {},
+    "all": {"_WAYS": blurred._WAYS},
     "two ways": {"_WAYS": blurred._WAYS[:2]},
     "faint pixels and small parts kept": {"_cleaned": lambda h, faint: blurred.unit_sum(h)},
     "no room beyond the size": {"_frame": lambda y, size, guess: size},
