@@ -114,13 +114,14 @@ show({"blurred": blurred[150:350, 150:350], "restored": np.clip(restored.image, 
 # The path of a trembling hand shows in what became of the edges. `deblur.blind` estimates it and restores with it.
 
 # %%
-shaken = deblur.degrade(scene, shake, noise=0.003, boundary="unknown", seed=3)
+hand_held = deblur.data.load("camera")[60:300, 90:330]
+shaken = deblur.degrade(hand_held, shake, noise=0.006, boundary="unknown", seed=3)
 found = deblur.blind(shaken, 15)
 print(found.psf)
 show({"shaken": shaken, "restored": np.clip(found.image, 0, 1), "the shake": shake, "as estimated": found.psf.psf})
 
 # %% [markdown]
-# A wall of bricks has hardly an edge apart from its texture, and noise covers what the shake left of them. Estimates
+# A wall of bricks has hardly an edge apart from its texture, and noise covers what the shake left of it. Estimates
 # that begin differently end differently, so that none is to be trusted: a warning says so, and `status` is DOUBTFUL.
 
 # %%
