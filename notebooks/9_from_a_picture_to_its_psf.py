@@ -109,6 +109,29 @@ print(f"\nblurred {psnr(inside, blurred):.2f} dB, restored {psnr(inside, restore
 show({"blurred": blurred[150:350, 150:350], "restored": np.clip(restored.image, 0, 1)[150:350, 150:350]})
 
 # %% [markdown]
+# ## The path of a hand, and a failure
+#
+# The path of a trembling hand shows in what became of the edges. `deblur.blind` estimates it and restores with it.
+
+# %%
+hand_held = deblur.data.load("camera")[60:300, 90:330]
+shaken = deblur.degrade(hand_held, shake, noise=0.006, boundary="unknown", seed=3)
+found = deblur.blind(shaken, 15)
+print(found.psf)
+show({"shaken": shaken, "restored": np.clip(found.image, 0, 1), "the shake": shake, "as estimated": found.psf.psf})
+
+# %% [markdown]
+# A wall of bricks has hardly an edge apart from its texture, and noise covers what the shake left of it. Estimates
+# that begin differently end differently, so that none is to be trusted: a warning says so, and `status` is DOUBTFUL.
+
+# %%
+shake_of_wall = deblur.psf.camera_shake(17, 2)
+wall = deblur.degrade(deblur.data.load("brick")[:160, :160], shake_of_wall, noise=0.02, boundary="unknown", seed=0)
+failed = deblur.blind(wall, 19)
+print(failed.psf)
+show({"wall": wall, "not to be used": np.clip(failed.image, 0, 1), "the shake": shake_of_wall, "no": failed.psf.psf})
+
+# %% [markdown]
 # ## Does this PSF fit this picture?
 #
 # The commonest mistake is a PSF turned by 180 degrees. The spectrum does not see it; the ghosts beside every edge do.

@@ -13,9 +13,9 @@ large the PSF is.
 The PSF's centre is not known while it grows: so its frame is half as large again as the result. Beyond its borders the
 image is taken to be what scene and PSF predict.
 
-Where the iterations end depends on where they begin: so several PSFs are estimated, with another first λ and another
-first scale. Of these the result is the one that the image's power spectrum contradicts least and that is most similar
-to the others.
+Where the iterations end depends on where they begin: so several PSFs are estimated, with another first λ, first scale
+and ridge. Of those that the image's power spectrum contradicts least, the result is the PSF whose scene needs the
+fewest edges: what a wrong PSF leaves of the blur, the scene must explain.
 
 References
 ----------
@@ -45,11 +45,11 @@ from .models import Size, as_shape, coordinates, unit_sum
 _CONTRAST = 0.2  # standard deviation to which the image is scaled; all other values refer to it
 _LEAST_LAM = 1e-4  # limit of λ at all scales
 _STEPS, _LAST_STEPS = 5, 4  # iterations at each scale, and the additional ones at the finest
-_ALIKE = 0.85  # least mean correlation of the PSFs of a trusted estimate
+_ALIKE = 0.9  # least mean correlation of the PSFs of a trusted estimate
 _SIDE = 400  # largest side of the window that is read
 
-# How the estimates are made: the first λ, and the side of the PSF at the coarsest scale.
-_WAYS = ((8e-3, 5), (16e-3, 5), (32e-3, 3))
+# How the estimates are made: the first λ, the side of the PSF at the coarsest scale, the ridge of the least squares.
+_WAYS = ((8e-3, 5, 0.01), (16e-3, 5, 0.003), (8e-3, 9, 0.003), (32e-3, 3, 0.01))
 
 
 def from_blurred(
@@ -124,18 +124,19 @@ def from_blurred(
 
     s = _frame(y, s, size is None)
     step()
-    found = []
+    found, edges = [], []
     with ThreadPoolExecutor(max(1, min(cores(), len(_WAYS)))) as pool:
-        for h in pool.map(lambda way: _estimated(y, s, way, lam), _WAYS):
+        for h, share in pool.map(lambda way: _estimated(y, s, way, lam), _WAYS):
             found.append(h)
+            edges.append(share)
             step()
-    similarity = (np.array([[_aligned(a, b)[1] for b in found] for a in found]).sum(axis=1) - 1) / (len(found) - 1)
     wrong = np.array([psf_error(y, h.astype(np.float64))[0] for h in found])
-    best = np.lexsort([-similarity, np.rint(50 * wrong)])[0]  # the most similar of the least wrong, to 2 %
+    best = np.lexsort([edges, np.rint(50 * wrong)])[0]  # the fewest edges of the least wrong, to 2 %
     h = found[best]
+    similarity = (sum(_aligned(other, h)[1] for other in found) - 1) / (len(found) - 1)
     apart = np.array([_aligned(other, h)[0] for other in found]) - h
     error = float(np.sqrt((apart**2).sum() / len(found) / (h**2).sum()))
-    status, why, details = _status(float(h.max()), noise / _CONTRAST, float(similarity[best]), float(wrong.max()))
+    status, why, details = _status(float(h.max()), noise / _CONTRAST, float(similarity), float(wrong.max()))
     shape = tuple(np.minimum(shape, s)) if size is None else shape
     by = _into(h, shape)
     psf, varying = unit_sum(placed(_moved(h, by), shape)), None
@@ -143,7 +144,7 @@ def from_blurred(
         local, cells = [], positions.shape[:2]
         side = max(6 * s, *(-(-n // k) for n, k in zip(whole.shape, cells, strict=True)))
         for centre in positions.reshape(-1, 2):
-            part = _Scale(scaled(_part(whole, centre, min(side, _SIDE))), s)
+            part = _Scale(scaled(_part(whole, centre, min(side, _SIDE))), s, _WAYS[best][-1])
             local.append(placed(_moved(_refined(part, h, lam, centred=False), by), shape))
             step()
         varying = PSFMap(positions, np.array(local, float).reshape(*cells, *shape))
@@ -157,7 +158,7 @@ def _status(peak: float, noise: float, similarity: float, error: float) -> tuple
         "the image is not blurred, so there is nothing to do: most of the PSF is one pixel": peak > 0.5,
         f"noise is {noise:.2f} of the image's standard deviation": noise > 0.3,
         f"{alike}, {_ALIKE} or more are needed": similarity < _ALIKE,
-        f"the image's power spectrum contradicts one of them, by {error:.2g} of its sum": error > 0.03,
+        f"the image's power spectrum contradicts one of them, by {error:.2g} of its sum": error > 0.02,
     }
     held = [reason for reason, applies in doubts.items() if applies]
     status = PSFStatus.DOUBTFUL if held else PSFStatus.ROUGH
@@ -189,7 +190,7 @@ def _frame(y: np.ndarray, size: int, guess: bool) -> int:
     if size <= 9:
         return most
     coarse = max(9, most // 3 | 1)
-    h = _estimated(_resized(y, coarse / most), coarse, _WAYS[-1], 1e-3)
+    h, _ = _estimated(_resized(y, coarse / most), coarse, _WAYS[-1], 1e-3)
     variance = max(float((line**2 * h).sum()) for line in coordinates(h.shape))
     needed = math.ceil(5.6 * math.sqrt(variance) * most / coarse + 3) | 1
     return min(max(needed, 9 if guess else size), most)
@@ -202,37 +203,29 @@ def _resized(a: np.ndarray, by: float, least: int = 16) -> np.ndarray:
     return resize(a, shape, order=1, anti_aliasing=True, mode="reflect").astype(np.float32)
 
 
-def _scales(y: np.ndarray, size: int) -> list[_Scale]:
-    """The image from fine to coarse, until the PSF has three pixels."""
+def _estimated(y: np.ndarray, size: int, way: tuple[float, int, float], last_lam: float) -> tuple[np.ndarray, float]:
+    """The PSF (size, size), in one way, and the share of pixels with an edge in its scene."""
+    lam, coarsest, ridge = way
     sizes = [size]
-    while sizes[-1] > 3:
-        sizes.append(max(min(math.ceil(sizes[-1] / math.sqrt(2)) | 1, sizes[-1] - 2), 3))
-    return [_Scale(y if s == size else _resized(y, s / size), s) for s in sizes]
-
-
-def _estimated(y: np.ndarray, size: int, way: tuple[float, int], last_lam: float) -> np.ndarray:
-    """The PSF (size, size), in one way."""
-    (lam, coarsest), scales = way, _scales(y, size)
-    h = np.zeros((0, 0), np.float32)
-    for scale in reversed(scales):
-        s = scale.size
-        if s < min(coarsest, scales[0].size):
-            continue
-        if not h.size:
-            h = np.zeros((s, s), np.float32)
-            h[s // 2, s // 2 - 1 : s // 2 + 1] = 0.5
-        elif len(h) != s:
+    while sizes[-1] > coarsest:
+        sizes.append(max(min(math.ceil(sizes[-1] / math.sqrt(2)) | 1, sizes[-1] - 2), coarsest))
+    h = np.zeros((sizes[-1], sizes[-1]), np.float32)
+    h[sizes[-1] // 2, sizes[-1] // 2 - 1 : sizes[-1] // 2 + 1] = 0.5
+    for s in reversed(sizes):
+        scale = _Scale(y if s == size else _resized(y, s / size), s, ridge)
+        if len(h) != s:
             h = _centred(unit_sum(np.maximum(_resized(h, s / len(h), 3), 0)))
         for _ in range(_STEPS):
             h = _centred(_cleaned(scale.psf(scale.scene(h, lam), h), 0.05))
             lam = max(lam / 1.1, _LEAST_LAM)
-    return _refined(scales[0], h, last_lam)
+    h = _refined(scale, h, last_lam)
+    return h, scale.edges(h, last_lam)
 
 
 def _refined(scale: _Scale, h: np.ndarray, lam: float, centred: bool = True) -> np.ndarray:
     """The PSF after the last iterations, from h on."""
     for _ in range(_LAST_STEPS):
-        h = _cleaned(scale.psf(scale.scene(h, lam), h), 0.02)
+        h = _cleaned(scale.psf(scale.scene(h, lam), h), 0.03)
         h = _centred(h) if centred else h
     return h
 
@@ -240,8 +233,8 @@ def _refined(scale: _Scale, h: np.ndarray, lam: float, centred: bool = True) -> 
 class _Scale:
     """The image at one scale, continued so that it wraps smoothly, and the two steps."""
 
-    def __init__(self, seen: np.ndarray, size: int) -> None:
-        self.size, rows_cols = size, seen.shape
+    def __init__(self, seen: np.ndarray, size: int, ridge: float = 0.01) -> None:
+        self.size, self._ridge, rows_cols = size, ridge, seen.shape
         lengths = [scipy.fft.next_fast_len(n + size, real=True) for n in rows_cols]
         self._torus, self._grown = Torus(lengths), wrapped(seen, lengths)
         self._seen = self._torus.analyse(self._grown)
@@ -272,6 +265,11 @@ class _Scale:
         self._grown, self._seen = beyond, self._torus.analyse(beyond)
         return f
 
+    def edges(self, h: np.ndarray, lam: float) -> float:
+        """The share of pixels with an edge in the scene; large if it explains a part of the blur."""
+        steep = _differences(self.scene(h, lam)) * self._inside
+        return float(((steep**2).sum(axis=0) > 1e-6).mean())
+
     def _spectrum(self, h: np.ndarray) -> np.ndarray:
         return self._torus.spectrum(h, [len(h) // 2] * 2, np.float32)
 
@@ -283,7 +281,7 @@ class _Scale:
         """
         spectra = self._torus.analyse(_differences(f))
         lags = self._torus.synthesise((abs(spectra) ** 2).sum(axis=0))
-        above = _Toeplitz(_window(lags, self.size - 1), 0.01 * float(lags[0, 0]))
+        above = _Toeplitz(_window(lags, self.size - 1), self._ridge * float(lags[0, 0]))
         for _ in range(2):
             missed = self._gradients - self._torus.synthesise(self._spectrum(h) * spectra)
             missed *= self._inside
@@ -306,9 +304,9 @@ class _Toeplitz:
         return self._torus.filter(h, self._symbol)
 
     def least(self, b: np.ndarray, h: np.ndarray) -> np.ndarray:
-        """Its minimum over h ≥ 0, from h on: 60 projected gradient steps with restarted momentum."""
+        """Its minimum over h ≥ 0, from h on: 24 projected gradient steps with restarted momentum."""
         ahead, pace = h, 1.0
-        for _ in range(60):
+        for _ in range(24):
             slope = self.times(ahead) + self._ridge * ahead - b
             new = np.maximum(ahead - slope / self._steepest, 0)
             if ((ahead - new) * (new - h)).sum() > 0:
@@ -329,10 +327,12 @@ def _window(a: np.ndarray, reach: int) -> np.ndarray:
 
 
 def _cleaned(h: np.ndarray, faint: float) -> np.ndarray:
-    """A PSF of unit sum without pixels below `faint` of the largest and parts of less than a tenth of the sum."""
+    """A PSF of unit sum without its faintest pixels, which hold that share of the sum, and without parts of less than a
+    tenth of it."""
     from scipy.ndimage import label, sum_labels
 
-    h = np.where(h < max(faint * float(h.max()), 0.0), 0, h)
+    rising = np.sort(h, axis=None)
+    h = np.where(h < rising[np.searchsorted(rising.cumsum(), faint * float(h.sum()))], 0, h)
     parts, n = label(h > 0, np.ones((3, 3)))
     size = sum_labels(h, parts, np.arange(n + 1))
     return unit_sum(np.where((size >= min(0.1 * h.sum(), size.max()))[parts], h, 0))
