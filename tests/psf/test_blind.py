@@ -45,6 +45,8 @@ def test_the_psf_is_found_and_the_picture_restored_nearly_as_with_the_true_one(r
     seen = []
     found = deblur.blind(g, 11, progress=lambda i, n: seen.append((i, n)))
     assert found.psf.status.ok
+    assert found.psf.psf.shape == (11, 11)
+    assert found.psf.psf.sum() == pytest.approx(1)
     assert alike(found.psf.psf, psf) > 0.85
     assert seen == [(i, 5) for i in range(1, 6)]
     known = deblur.reconstruct(g, psf, method="tv")
