@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError
@@ -14,7 +15,7 @@ from .request import Request
 from .solvers.noise import weighed
 from .tuning import LambdaChoice
 from .tuning.choice import restated
-from .tuning.select import choose_lambda, oversmoothed, with_psf_error
+from .tuning.select import choose_lambda, misfit, oversmoothed, with_psf_error
 
 #: Failures after which another attempt may succeed.
 RECOVERABLE = (SingularMatrixError, InsufficientMemoryError, MethodError, ConvergenceError)
@@ -120,8 +121,12 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
     if request.linear:
         first = image.part(image.parts[0])[0]
         problem = weighed(problem, first, noise, request.psf_error)
-    elif problem.noise is not None and 2 * problem.noise.left > problem.noise.read and not request.rule_named:
-        rule, noise = "sure", problem.noise.level
+    elif (known := problem.noise) is not None and 5 * known.left**2 > known.level**2 and not request.rule_named:
+        rule, noise = "sure", known.level
+        left = misfit(problem, image.all_data())
+        if left > 1.5 * noise:  # what is wrong is not spread as the scene's power is, and no such noise
+            problem = replace(problem, noise=known._replace(left=left, uncertainty=math.inf))
+            rule, noise = "discrepancy", left
     natural = request.may_be_natural
     found, regularizer, why = choose_lambda(
         problem, image, rule, prior=image.prior, may_be_natural=natural, noise=noise, method=method

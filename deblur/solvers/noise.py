@@ -182,7 +182,7 @@ class NoiseModel(NamedTuple):
     psf_error : float
         ε, the size of the PSF's error relative to its sum; see `psf_error`.
     uncertainty : float
-        Of ε.
+        Of ε; infinite where nothing can be read off, or where an error of the PSF alone would leave less.
     left : float
         Standard deviation of what the PSF's error leaves at frequencies above 0.1 cycles per pixel.
     light : float
@@ -201,15 +201,23 @@ class NoiseModel(NamedTuple):
         """Standard deviation of all noise, for the mean light."""
         return math.sqrt(self.gain * self.light + self.read**2 + self.left**2)
 
+    @property
+    def contradicted(self) -> bool:
+        """Whether more is wrong than an error of the PSF explains: see `deblur.tuning.select.misfit`."""
+        return self.psf_error > 0 and math.isinf(self.uncertainty)
+
     def __str__(self) -> str:
         parts = [f"standard deviation {self.read:.2g}"]
         if self.gain:
             parts.append(f"photon gain {self.gain:.2g}: pixels are weighed by the inverse of their variance")
-        if self.psf_error:
+        if self.contradicted:
+            parts.append(f"a blur by this PSF leaves {self.left:.2g} unexplained, in some places most of it")
+            parts.append("are the values proportional to light (see gamma), and is no light clipped?")
+        elif self.psf_error:
             source = f"±{self.uncertainty:.1g}, read off the image" if self.uncertainty else "given"
             wrong = f"error of the PSF {self.psf_error:.2g} of its sum ({source})"
             parts.append(f"{wrong} leaves {self.left:.2g}")
-        if self.psf_error > 0.05:
+        if self.psf_error > 0.05 and not self.contradicted:
             parts.append("measure the PSF again, or try deblur.psf.refine")
         return "; ".join(parts)
 
@@ -324,7 +332,8 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
     """The problem with the noise of its frames (k, c, M, N), as far as it is not given.
 
     The linear formula needs no more than what an error of the PSF leaves, which is read off images of two axes only.
-    Photon noise with five times the variance of the dark gets weights: the inverse of its variance at each pixel [1]_.
+    Photon noise with five times the variance of the dark, and more than an error of the PSF leaves, gets weights: the
+    inverse of its variance at each pixel [1]_.
 
     References
     ----------
@@ -342,11 +351,12 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
     if not problem.asked:
         return replace(problem, noise=model)
     if noise is None:
-        model = model._replace(read=math.sqrt(noise_variance(problem, g)))
+        # Noise that was stored as JPEG lacks the fine frequencies that blocks show.
+        model = model._replace(read=max(model.read, math.sqrt(noise_variance(problem, g))))
     if noise is None and fidelity.weights is None and problem.axes > 1:
         net = seen - fidelity.background
         light, bright = estimate_noise_model(net, psf), float(seen.mean())
-        if light.gain * bright > 5 * light.read**2:
+        if light.gain * bright > max(5 * light.read**2, model.left**2):
             model = model._replace(gain=light.gain, read=light.read, light=bright)
             weights = model.weights(net)
             fidelity = replace(fidelity, weights=weights.astype(problem.dtype, copy=False))

@@ -69,7 +69,7 @@ from ..operators.matrix import by
 from ..problem import Factor, History, Problem, Solution
 from . import admm, richardson_lucy_gpu
 from .domain import BlockMap
-from .noise import NoiseModel, estimate_noise_model, noise_variance
+from .noise import NoiseModel, estimate_noise_model, noise_variance, psf_noise
 from .start import all_weights, filled
 from .windows import cut
 
@@ -325,7 +325,9 @@ def _variance(problem: Problem, g: Array) -> Array:
     if g.ndim == 3:
         return counted
     seen = filled(g, problem.fidelity.weights)
-    return problem.xp.maximum(counted, estimate_noise_model(seen, problem.operator.mean_blur.psf).variance(g))
+    psf = problem.operator.mean_blur.psf
+    left = psf_noise(seen, psf).left if problem.axes == 2 else 0.0  # by an error of the PSF
+    return problem.xp.maximum(counted, estimate_noise_model(seen, psf)._replace(left=left).variance(g))
 
 
 def heavy_ball(k: int) -> float:

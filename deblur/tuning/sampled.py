@@ -285,7 +285,8 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         nu, source = noise_variance(problem, g), "estimated" if RULES[rule].noise else "not used"
     size = largest(g) or 1.0
     if problem.regularizer == "denoiser":
-        nu += 0.0 if problem.noise is None else problem.noise.left**2
+        if problem.noise is not None:  # a denoiser takes what lies in few places for the picture
+            nu = 4 * nu if problem.noise.contradicted else nu + problem.noise.left**2
         return _strength(problem, nu, size, counts, "estimated" if noise is None else "given")
     if not largest(g):
         lam, remark = math.sqrt(_FLOOR * _CEILING), "the curve is flat: the image is zero"

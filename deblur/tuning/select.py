@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..device import Array, all_cores
-from ..methods import METHODS, Method
+from ..methods import METHODS, Method, choose
 from ..norms import squares
 from ..operators.blur import Blur
 from ..operators.operator import Operator
@@ -127,6 +127,21 @@ def with_psf_error(choice: LambdaChoice, problem: Problem, rule: str) -> LambdaC
     return replace(choice, lam=lam, reason=f"{choice.reason}; {why}")
 
 
+def misfit(problem: Problem, g: Array) -> float:
+    """Root mean square of what the linear formula, with the λ of "auto", leaves unexplained of frames (k, c, M, N).
+
+    By the model λ = ε² leaves no more than the noise and the error of the PSF. 24 photographs with wrong PSFs leave at
+    most 1.32 times that, night scenes with lamps, whose numbers are not proportional to light, 1.8 to 2.2 times.
+    """
+    operator, seen = problem.operator, filled(g, problem.fidelity.weights) - problem.fidelity.background
+    seen = seen - operator.forward(prior_scene(operator, seen))
+    plain = Problem(operator, dtype=problem.dtype, device=problem.device, frames=problem.frames, noise=problem.noise)
+    found = with_psf_error(apply_rule(plain, seen, "auto", None, None), plain, "auto")
+    plain = replace(plain, lam=found.lam)
+    scene = METHODS[choose(plain).method].prepare(plain).solve(seen).scene
+    return math.sqrt(float(squares(seen - operator.forward(scene))) / seen.size)
+
+
 def oversmoothed(choice: LambdaChoice, prior: str, method: Method) -> bool:
     """Whether λ is at the upper end of its range, where the solution is the smoothest scene."""
     toward_black = method.linear and prior == "zero"
@@ -194,6 +209,7 @@ def _trusted(problem: Problem, g: Array, rule: str, prior: str, noise: float | N
     source = "estimated" if noise is None else "given"
     if noise is None and shows_noise(g, problem.axes):
         noise = noise_variance(problem, g) if counts else math.sqrt(noise_variance(problem, g))
+        noise = noise if problem.noise is None else max(noise, problem.noise.read)
     elif choice.rule == "discrepancy" and not error:
         return choice  # with this very noise
     level, other = math.hypot(noise or 0.0, error), choice

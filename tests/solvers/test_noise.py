@@ -8,6 +8,7 @@ from scipy.ndimage import gaussian_filter
 
 from deblur import data, metrics, psf, solve
 from deblur.degradation import degrade
+from deblur.image import linear_light, srgb
 from deblur.operators.blur import Blur
 from deblur.tuning import estimate_noise, estimate_noise_model, noise_level, psf_error
 
@@ -120,6 +121,32 @@ def test_an_error_of_the_psf_is_added_to_lambda(rng):
     assert read.lam == exact.lam
     assert wrong.lam - exact.lam == pytest.approx((0.1 * 2) ** 2, rel=1e-6)
     assert "error of the PSF 0.1 of its sum (given)" in str(wrong)
+
+
+@pytest.mark.parametrize("method", ["tv", "collaborative"])
+def test_lamps_in_numbers_not_proportional_to_light_do_not_spoil_the_rest(method):
+    sharp, (rows, cols) = 0.3 * linear_light(data.load("camera")[:166, :166]), np.mgrid[:166, :166]
+    kernel, rng = psf.disk(7), np.random.default_rng(0)
+    for _ in range(8):
+        row, col, radius = rng.uniform(0, 166), rng.uniform(0, 166), rng.uniform(1.5, 4)
+        sharp[(rows - row) ** 2 + (cols - col) ** 2 <= radius**2] = np.exp(rng.uniform(np.log(0.5), 0))
+    g = srgb(degrade(sharp, kernel, noise=0.002, boundary="unknown", seed=1).clip(0, 1))
+    result = solve(np.rint(255 * g).astype(np.uint8), kernel, method=method)
+    truth = srgb(sharp)[3:-3, 3:-3]
+    assert metrics.psnr(truth, result.image.clip(0, 1)) >= metrics.psnr(truth, g) - 1
+    assert "proportional to light" in str(result)
+
+
+def test_richardson_lucy_stops_before_it_fits_an_error_of_the_psf():
+    kernel, sharp = psf.disk(9), data.load("camera")[100:260, 200:360]
+    true = kernel + 0.1 * kernel.max() * np.random.default_rng(1).standard_normal(kernel.shape) * (kernel > 0)
+    g = np.rint(255 * degrade(sharp, true / true.sum(), boundary="unknown")).astype(np.uint8)
+    late = {"rtol": 1e-9, "max_iterations": 300}
+    stopped, longer = (
+        metrics.psnr(sharp[4:-4, 4:-4], solve(g, kernel, method="richardson-lucy", check=False, **o).image)
+        for o in ({}, late)
+    )
+    assert stopped >= longer + 2
 
 
 def test_photon_noise_is_weighed_where_the_data_term_is_left_alone(rng):
