@@ -23,8 +23,7 @@
 // Source: the four-step blocked Cholesky of the thesis; inverted diagonal blocks as in N. J. Higham, Accuracy and
 // Stability, 2nd ed., sec. 14.2.
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 
 #include "products.cuh"
 #include "cholesky_leaf.cuh"

@@ -13,8 +13,7 @@
 //                  entry, for a PSF of m pixels, and nothing read that does not stay in cache
 //   whole          the vectors of both parts as vectors of all pixels
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 
 constexpr int THREADS = 256;
 

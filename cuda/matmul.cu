@@ -36,13 +36,11 @@ struct Loader {
         : start(x), row_stride(along_k ? ld : 1), term_stride(along_k ? 1 : ld), k_left(k),
           rows_left((int)minimum(rows - row0, (index_t)TILE)),
           row(along_k ? threadIdx.x / DEPTH : threadIdx.x % TILE),
-          term(along_k ? threadIdx.x % DEPTH : threadIdx.x / TILE), along_k(along_k)
-    {
+          term(along_k ? threadIdx.x % DEPTH : threadIdx.x / TILE), along_k(along_k) {
         next = x + (row0 + row) * row_stride + term * term_stride;
     }
 
-    template <int ROWS, int TERMS> __device__ void copy(real* tile, bool whole) const
-    {
+    template <int ROWS, int TERMS> __device__ void copy(real* tile, bool whole) const {
         const index_t stride = ROWS * row_stride + TERMS * term_stride;
         const real* from = next;
         real* to = tile + row * PITCH + term;
@@ -58,8 +56,7 @@ struct Loader {
         }
     }
 
-    __device__ void load(real* tile)
-    {
+    __device__ void load(real* tile) {
         const bool whole = rows_left == TILE && k_left >= DEPTH;
         if (along_k)
             copy<256 / DEPTH, 0>(tile, whole);
@@ -84,8 +81,7 @@ struct Product {
     int lower_only;
 };
 
-extern "C" __global__ void __launch_bounds__(256, BLOCKS) matmul_tiled(const Product p)
-{
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) matmul_tiled(const Product p) {
     extern __shared__ __align__(16) unsigned char shared[];
     real* stages = (real*)shared;
     const index_t m = p.m, n = p.n, ldc = p.ldc;

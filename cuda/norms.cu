@@ -8,8 +8,7 @@
 
 #include "reduce.cuh"
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 constexpr int THREADS = 256;
 
 // out[k] = sum of x, or of x^2, over the `per` planes k * per, ... of rows x cols elements; planes are `stride` apart and rows ldx.

@@ -22,8 +22,7 @@
 // twice from, and once to, where it lives.
 // Source: R. Schreiber, C. Van Loan, SIAM J. Sci. Stat. Comput. 10 (1989) 53; LAPACK's geqrt and orgqr.
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 
 #include "qr_reflections.cuh"
 
@@ -234,8 +233,7 @@ extern "C" __global__ void __launch_bounds__(256) qr_exponents(const real* a, in
 // y = x with column c multiplied by 2^(sign * exponent[c]); y is contiguous. Grid and block as above.
 extern "C" __global__ void __launch_bounds__(256) qr_scale(
     const real* x, long long ldx, long long stride_x, const int* exponent, real* y, int rows, int columns,
-    int sign)
-{
+    int sign) {
     const int c = blockIdx.x * 32 + threadIdx.x;
     if (c >= columns) return;
     x += blockIdx.z * stride_x;

@@ -14,8 +14,7 @@
 // Operations: 2mn^2 - 2n^3/3 for m >= n, and as much again to form Q. Bytes: each matrix once in, Q and R once out.
 // Source: R. Schreiber, C. Van Loan, SIAM J. Sci. Stat. Comput. 10 (1989) 53; LAPACK's geqrt and orgqr.
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 
 #include "qr_reflections.cuh"
 

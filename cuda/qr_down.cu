@@ -26,8 +26,7 @@
 // Source: R. Andrew, N. Dingle, "Implementing QR factorization updating algorithms on GPUs", Parallel Computing 40
 // (2014), section 3.3.
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 
 #include "qr_panel.cuh"
 
@@ -188,16 +187,12 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<R
             real above[4];
             load_row(above, &s.above[i][quad]);
             apply(above, s);
-            {
-                UNROLL for (int b = 0; b < 4; ++b)
-                    if (quad + b < width) g.r[(index_t(first) - NB + i) * g.ldr + first + quad + b] = above[b];
-            }
+            UNROLL for (int b = 0; b < 4; ++b)
+                if (quad + b < width) g.r[(index_t(first) - NB + i) * g.ldr + first + quad + b] = above[b];
         }
-        {
-            real corner[4];
-            load_row(corner, &s.corner[i][quad]);
-            store_row(&s.panel.corner[i][quad], corner);
-        }
+        real corner[4];
+        load_row(corner, &s.corner[i][quad]);
+        store_row(&s.panel.corner[i][quad], corner);
         __syncthreads();
         real x[COUNT];
         if (holds) {
@@ -223,12 +218,10 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<R
         for (int row = warp; row < P; row += WARPS) g.v[(index_t(c) * P + row) * NB + lane] = s.v[row][lane];
         for (int row = warp; row < NB; row += WARPS)
             g.t[(index_t(c) * NB + row) * NB + lane] = s.panel.turned_t[row][lane];
-        {
-            real entry[4];
-            load_row(entry, &s.panel.corner[i][quad]);
-            UNROLL for (int b = 0; b < 4; ++b)
-                if (i <= quad + b && quad + b < width) g.r[(index_t(first) + i) * g.ldr + first + quad + b] = entry[b];
-        }
+        real entry[4];
+        load_row(entry, &s.panel.corner[i][quad]);
+        UNROLL for (int b = 0; b < 4; ++b)
+            if (i <= quad + b && quad + b < width) g.r[(index_t(first) + i) * g.ldr + first + quad + b] = entry[b];
     }
     __syncthreads();
     if (thread == 0) publish(g.progress + 1, panels);

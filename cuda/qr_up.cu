@@ -42,8 +42,7 @@ static_assert(sizeof(Chain) == CHAIN_BYTES, "no gaps in a Chain");
 
 // [l; z] -> [l; 0] from the last step to the first: v (steps, STEP, NB), t (steps, NB, NB) transposed; l (p, p) in place.
 extern "C" __global__ void __launch_bounds__(THREADS) qr_up_chain(
-    const real* z, long long ldz, int n, int p, real* l, long long ldl, real* v, real* t)
-{
+    const real* z, long long ldz, int n, int p, real* l, long long ldl, real* v, real* t) {
     constexpr int ROWS = STEP / WARPS, COUNT = HELD<ROWS>;
     auto& s = *reinterpret_cast<Chain*>(memory);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -113,8 +112,7 @@ __device__ __forceinline__ void small_product(real (&x)[4][4], int depth, Left l
 
 // o (steps, SIDE, SIDE): I - V T' V' with V = [I; v]; block (steps, STEP, STEP): what it makes of R's diagonal blocks.
 extern "C" __global__ void __launch_bounds__(256) qr_up_open(
-    const real* v, const real* t, const real* r, long long ldr, int n, int squares_in, real* o, real* block)
-{
+    const real* v, const real* t, const real* r, long long ldr, int n, int squares_in, real* o, real* block) {
     typedef real row_t[PITCH];
     typedef real wide_t[WIDE_PITCH];
     row_t* const s_v = reinterpret_cast<row_t*>(memory);
@@ -192,8 +190,7 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_close(const real* q, rea
 extern "C" __global__ void __launch_bounds__(256) qr_up_sweep(
     const real* o, real* r, long long ldr, int n, int columns, real* w, long long ldw, int p, real* d, long long ldd,
     real* f, long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, int squares_in,
-    int squares_out)
-{
+    int squares_out) {
     typedef real row_t[PITCH];
     typedef real side_t[SIDE_PITCH];
     row_t* const y = reinterpret_cast<row_t*>(memory);  // [s; a]
