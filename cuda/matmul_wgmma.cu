@@ -23,12 +23,11 @@
 //                   clusters of 2                       the columns of B
 // Operations: 6 m n k, half of it with `lower_only`. Bytes: packing reads 4 and writes 8 bytes an element of A and B (half
 //   parts: reads 8, writes 4).
-// Source: H. Ootomo, R. Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the
-//   FP32 theoretical peak performance", Int. J. High Perform. Comput. Appl. 36 (2022), 475-491: the split,
-//   and the sums outside.
+// Source: H. Ootomo, R. Yokota, Int. J. High Perform. Comput. Appl. 36 (2022), 475-491: the split, and the sums outside.
 
 constexpr bool ALONE = true;  // a call launches few of these kernels
 
+#include "cluster.cuh"
 #include "products.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -53,10 +52,8 @@ matmul_row_max(const float* x, long long ldx, int along_k, long long rows, long 
         const int lane = threadIdx.x % 32;
         for (index_t row = row0 + threadIdx.x / 32; row < row0 + TILE && row < rows; row += 8) {
             unsigned most = 0;  // absolute values compare as integers do, NaN above all
-            for (index_t q = k0 + lane; q < k1; q += 32) {
-                const unsigned bits = __float_as_uint(fabsf(x[row * ldx + q]));
-                most = maximum(bits, most);
-            }
+            for (index_t q = k0 + lane; q < k1; q += 32)
+                most = maximum(__float_as_uint(fabsf(x[row * ldx + q])), most);
             most = __reduce_max_sync(0xffffffffu, most);
             if (lane == 0) atomicMax((unsigned*)row_max + row, most);
         }
@@ -65,10 +62,8 @@ matmul_row_max(const float* x, long long ldx, int along_k, long long rows, long 
         if (row >= rows) return;
         unsigned most = 0;
 #pragma unroll 8
-        for (index_t q = k0 + threadIdx.x / TILE; q < k1; q += 256 / TILE) {
-            const unsigned bits = __float_as_uint(fabsf(x[q * ldx + row]));
-            most = maximum(bits, most);
-        }
+        for (index_t q = k0 + threadIdx.x / TILE; q < k1; q += 256 / TILE)
+            most = maximum(__float_as_uint(fabsf(x[q * ldx + row])), most);
         atomicMax((unsigned*)row_max + row, most);
     }
 }
@@ -120,8 +115,7 @@ __device__ inline void pack(const float* x, index_t ld, bool along_k, index_t ro
         for (int r = t / SLICE; r < TILE; r += 256 / SLICE) {
             const bool inside = row0 + r < rows && k0 + q < k;
             const float value = !along_k ? tile[q][r] : inside ? x[(row0 + r) * ld + k0 + q] : 0.0f;
-            const float scale =
-                row_max && row0 + r < rows ? power_of_two(scale_exponent(row_max, row0 + r)) : 1.0f;
+            const float scale = row_max && row0 + r < rows ? power_of_two(scale_exponent(row_max, row0 + r)) : 1.0f;
             // The swizzle: 16-byte unit u of row r lies where unit u ^ (r % 8) would.
             const int byte = (slice + q) * (int)sizeof(part);
             const int at = (r * 128 + (byte ^ (r % 8 * 16))) / (int)sizeof(part);
@@ -141,8 +135,6 @@ matmul_pack_half(const float* x, long long ldx, int along_k, long long rows, lon
     pack<HalfParts>(x, ldx, along_k, rows, k, row_max, packed);
 }
 
-__device__ inline unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-
 __device__ inline void barrier_init(unsigned barrier, int count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
@@ -150,18 +142,12 @@ __device__ inline void barrier_expect(unsigned barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 __device__ inline void barrier_arrive(unsigned barrier, int block) {  // in the given block of the cluster
-    asm volatile("{\n.reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}"
-                 ::"r"(barrier), "r"(block) : "memory");
+    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(block) : "memory");
 }
 __device__ inline void barrier_wait(unsigned barrier, int phase) {
-    asm volatile("{\n.reg .pred done;\nagain:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                  "@!done bra again;\n}" ::"r"(barrier), "r"(phase) : "memory");
-}
-__device__ inline void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 __device__ inline void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
@@ -202,10 +188,8 @@ __device__ inline void wgmma_wait(float (&d)[64]) {
 // d = a b' (+ d), 64 x 128 results, 32 bytes of k.
 template <bool HALF>
 __device__ inline void wgmma(float (&d)[64], unsigned long long a, unsigned long long b, int accumulate) {
-    if (HALF)
-        WGMMA("m64n128k16.f32.f16.f16", ", 0, 0");
-    else
-        WGMMA("m64n128k8.f32.tf32.tf32", "");
+    if (HALF) WGMMA("m64n128k16.f32.f16.f16", ", 0, 0");
+    else WGMMA("m64n128k8.f32.tf32.tf32", "");
 }
 
 constexpr int A_SLOTS = 2, B_SLOTS = 5, SLOT = 2 * CHUNK;  // a slot: 128 rows, both parts
@@ -226,11 +210,7 @@ struct Packed {
 };
 
 template <bool HALF> __device__ inline void wgmma_product(const Packed& p) {
-    const unsigned char *a = p.a, *b = p.b;
-    const index_t m = p.m, n = p.n, ldc = p.ldc;
-    const int chunks = p.chunks, lower_only = p.lower_only;
-    const float alpha = p.alpha, beta = p.beta, *a_max = p.a_max, *b_max = p.b_max;
-    float* c = p.c;
+    const auto [a, b, m, n, chunks, c, ldc, alpha, beta, lower_only, a_max, b_max] = p;
     extern __shared__ unsigned char raw[];
     __shared__ int row_exponents[HALF ? TILE : 1];
     const unsigned base = (shared_address(raw) + 1023) & ~1023u;
@@ -256,7 +236,7 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p) {
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    cluster_sync();
+    cluster_barrier();
 
     if (threadIdx.x < 128) {  // one thread fetches; what lies outside the matrix is fetched again from inside
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
@@ -356,7 +336,7 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p) {
             }
         }
     }
-    cluster_sync();  // no block leaves while the other may still write to its shared memory
+    cluster_barrier();  // no block leaves while the other may still write to its shared memory
 }
 
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)

@@ -16,10 +16,9 @@
 //   - Five launches for up to NB columns, whatever n is; three more for each further NB, between which R keeps
 //     full squares, so that these are mended once.
 //
-//   qr_up_chain    V and T of every step. grid = 1, block = THREADS, CHAIN_BYTES of shared memory.
-//   qr_up_open     I - V T' V' written out, and what it makes of the diagonal block. grid = steps, block = 256.
-//   qr_up_close    the same with the diagonal block's own reflections behind it. grid = steps, block = 256.
-//   qr_up_sweep    products with these, every tile of NB columns (or rows of Q) by itself. grid = tiles, block = 256.
+//   qr_up_chain, qr_up_open, qr_up_close   V and T of every step; I - V T' V' written out, with what it makes of the
+//                  diagonal block; the same with that block's own reflections behind it. grid = 1, steps, steps.
+//   qr_up_sweep    products with these, every tile of NB columns (or rows of Q) by itself. grid = tiles.
 //
 // Operations: the chain 4 NB^2 STEP a step; a step on a column of R or a row of Q 2 SIDE^2, where the reflections alone
 // would take 4 p STEP. Bytes: R and Q once in and once out for each NB columns of Z, and SIDE^2 elements a step, by
@@ -67,13 +66,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) qr_up_chain(
         __syncthreads();
         if (j > 0) fetch(j - 1);
         real x[COUNT];
-        if (holds) {
+        if (holds)
             UNROLL for (int k = 0; k < COUNT; ++k) x[k] = rows[warp * COUNT + k][lane];
-        }
         factor(x, p, s.panel, [] {});
-        if (holds) {
+        if (holds)
             UNROLL for (int k = 0; k < COUNT; ++k) rows[warp * COUNT + k][lane] = x[k];
-        }
         __syncthreads();
         UNROLL for (int row = warp; row < STEP; row += WARPS) v[(index_t(j) * STEP + row) * NB + lane] = rows[row][lane];
         for (int row = warp; row < NB; row += WARPS)
@@ -187,10 +184,10 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_close(const real* q, rea
 // [s; a] <- o_j [s; a] for the steps j from the last to the first, `a` being STEP rows of a tile of NB columns. Tiles:
 // the columns of r (n, columns), upper trapezoidal, with w (p, columns); those of d (n, rest) with f (p, rest); the rows
 // of q (rows_q, n) with e (rows_q, p). Between two sweeps r has full squares on its diagonal, `squares_in` and _out.
-extern "C" __global__ void __launch_bounds__(256) qr_up_sweep(
-    const real* o, real* r, long long ldr, int n, int columns, real* w, long long ldw, int p, real* d, long long ldd,
-    real* f, long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, int squares_in,
-    int squares_out) {
+extern "C" __global__ void __launch_bounds__(256)
+qr_up_sweep(const real* o, real* r, long long ldr, int n, int columns, real* w, long long ldw, int p, real* d, long long ldd,
+            real* f, long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, int squares_in,
+            int squares_out) {
     typedef real row_t[PITCH];
     typedef real side_t[SIDE_PITCH];
     row_t* const y = reinterpret_cast<row_t*>(memory);  // [s; a]
