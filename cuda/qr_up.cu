@@ -85,6 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) qr_up_chain(
 
 constexpr int WIDE_PITCH = STEP + VECTOR;
 constexpr int SIDE_PITCH = SIDE + VECTOR;
+typedef real row_t[PITCH], wide_t[WIDE_PITCH], side_t[SIDE_PITCH];
 constexpr int BUFFERS = REAL_IS_FLOAT ? 2 : 1;  // products in shared memory at a time: one ahead where there is room
 // Shared memory of qr_up_open, qr_up_close and qr_up_sweep.
 constexpr int OPEN_BYTES = ((2 * STEP + NB) * PITCH + 2 * STEP * WIDE_PITCH) * sizeof(real);
@@ -110,8 +111,6 @@ __device__ __forceinline__ void small_product(real (&x)[4][4], int depth, Left l
 // o (steps, SIDE, SIDE): I - V T' V' with V = [I; v]; block (steps, STEP, STEP): what it makes of R's diagonal blocks.
 extern "C" __global__ void __launch_bounds__(256) qr_up_open(
     const real* v, const real* t, const real* r, long long ldr, int n, int squares_in, real* o, real* block) {
-    typedef real row_t[PITCH];
-    typedef real wide_t[WIDE_PITCH];
     row_t* const s_v = reinterpret_cast<row_t*>(memory);
     row_t* const s_t = s_v + STEP;        // T'
     row_t* const s_vt = s_t + NB;         // v T'
@@ -162,8 +161,6 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_open(
 
 // The lower STEP rows of o, times q' (steps, STEP, STEP).
 extern "C" __global__ void __launch_bounds__(256) qr_up_close(const real* q, real* o) {
-    typedef real wide_t[WIDE_PITCH];
-    typedef real side_t[SIDE_PITCH];
     wide_t* const s_q = reinterpret_cast<wide_t*>(memory);
     side_t* const s_o = reinterpret_cast<side_t*>(s_q + STEP);
     const int i0 = threadIdx.x / 16, c0 = threadIdx.x % 16;
@@ -188,8 +185,6 @@ extern "C" __global__ void __launch_bounds__(256)
 qr_up_sweep(const real* o, real* r, long long ldr, int n, int columns, real* w, long long ldw, int p, real* d, long long ldd,
             real* f, long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, int squares_in,
             int squares_out) {
-    typedef real row_t[PITCH];
-    typedef real side_t[SIDE_PITCH];
     row_t* const y = reinterpret_cast<row_t*>(memory);  // [s; a]
     side_t* const products = reinterpret_cast<side_t*>(y + SIDE);
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, group = lane / 8;
