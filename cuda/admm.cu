@@ -15,13 +15,12 @@
 // data's t, and the right-hand side. The last two are transformed together, and `fresh` holds what comes back: x and
 // K x. A penalty is named by `kind`, the number of its differences: 1 identity, 2 gradient, 3 hessian; 0 is none.
 //
-// Kernels (blocks of THREADS threads, a pixel of all channels a thread, grid-stride)
+// Kernels (a pixel of all channels a thread)
 //   first_scene    the image over the dc gain, continued by its edge pixels: where an iteration begins
 //   first_copies   u = t = K x, L x and x
 //   gather         the right-hand side Σ ρ Lᵀt
 //   combine        the step in frequency: x and K x from the transforms of the data's t and of the right-hand side
-//   update         every copy and its dual, the sums that residuals need, and, by the last block, the residuals; each
-//                  split has blocks of its own, so that none needs the registers of all
+//   update         every copy and its dual, the sums that residuals need, and, by the last block, the residuals
 //   rescale        t of a split for another ρ: the dual ρ d stays what it is
 //   statistics     sums over the image that penalties and units are chosen by, and its largest value
 // Bytes, total variation: gather 3 passes, combine 5, update 13.
@@ -225,8 +224,8 @@ __device__ void update_penalty(real* u, const real* x, const Layout& l, int norm
     }
 }
 
-// Every split has blocks of its own, but for the box, which the data's do. What lies beyond the image weighs nothing;
-// without w all of the image weighs 1.
+// Every split has blocks of its own, so that none needs the registers of all, but for the box, which the data's do. What
+// lies beyond the image weighs nothing; without w all of the image weighs 1.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 update(real* store, const Layout l, const real* fresh, const real* g, const real* w, double* control, double* partial,
        unsigned* ticket) {

@@ -15,8 +15,7 @@
 // what is not zero.
 // Source: the definition in deblur/blur.py.
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 
 __device__ __forceinline__ void fill_zero(real* row, index_t length) {
     for (index_t q = threadIdx.x; q < length; q += 256) row[q] = 0;
@@ -27,9 +26,8 @@ __device__ __forceinline__ void fill_zero(real* row, index_t length) {
 // weight[2 e + 1] times pixel[2 e + 1]; weight 0 where there is none. Pixel i of the image meets entry k of the PSF (of
 // length m) at place i + m - 1 - k.
 extern "C" __global__ void __launch_bounds__(256)
-dense_rows(real* h, long long ldh, long long first, int image_cols, int scene_rows, int scene_cols, const real* psf,
-           int m, int n, const int* row_pixel, const real* row_weight, const int* column_pixel,
-           const real* column_weight) {
+dense_rows(real* h, long long ldh, long long first, int image_cols, int scene_rows, int scene_cols, const real* psf, int m,
+           int n, const int* row_pixel, const real* row_weight, const int* column_pixel, const real* column_weight) {
     real* row = h + (index_t)blockIdx.x * ldh;
     fill_zero(row, (index_t)scene_rows * scene_cols);
     const int i = (int)((first + blockIdx.x) / image_cols), j = (int)((first + blockIdx.x) % image_cols);

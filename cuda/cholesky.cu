@@ -9,22 +9,14 @@
 //     which takes long, products go on wherever they can, and nothing is launched or read twice in between.
 //   - What the next diagonal tile waits for is kept short: products are done as far as they can be, and finished tiles
 //     are shown to those who wait by 32 columns at a time.
-//   - The diagonal tile in shared memory and registers, without barriers (cholesky_leaf.cuh).
-//   - The inverses of its 32 x 32 blocks on the way: the tiles below are then multiplied, not substituted.
+//   - The diagonal tile, and those below it, in shared memory and registers: cholesky_leaf.cuh.
 //
-// Kernels
-//   factor_unit     block columns, down to the last row, by blocks of LEAF_THREADS = 256 threads that take one tile after
-//                   another: see there
-//   take_unit       the columns of a unit, moved out of the matrix: they leave zeros, into which products are added
-//   store_factor    L with zeros above, elsewhere
-//   mirror          a whole symmetric matrix from its lower triangle, tile by tile through shared memory
 // Operations of factor_unit: n^3 / 3. Bytes: each tile in and out, and for its product two rows of tiles, mostly from the
 // L2 cache. Dynamic shared memory: UNIT_BYTES.
 // Source: the four-step blocked Cholesky of the thesis; inverted diagonal blocks as in N. J. Higham, Accuracy and
 // Stability, 2nd ed., sec. 14.2.
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 
 #include "products.cuh"
 #include "cholesky_leaf.cuh"
@@ -53,17 +45,9 @@ typedef Engine<REAL_IS_FLOAT>::type Sums;
 constexpr int PARTS = 16;
 __device__ __forceinline__ unsigned wait_for(const unsigned* progress, unsigned least) {
     unsigned seen;
-    do {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(progress) : "memory");
-    } while (seen < least);
+    do seen = acquire(progress);
+    while (seen < least);
     return seen;
-}
-__device__ __forceinline__ unsigned look(const unsigned* progress) { return wait_for(progress, 0); }
-__device__ __forceinline__ void show(unsigned* progress, unsigned value) {
-    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(progress), "r"(value) : "memory");
-}
-__device__ __forceinline__ void show_one_more(unsigned* progress) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(progress) : "memory");
 }
 
 // threadIdx.x, where what follows from it is seldom needed: the compiler would keep that in registers from the kernel's
@@ -139,8 +123,8 @@ __device__ __forceinline__ void multiply_rows(leaf_t* s, real* stages, int* limi
             if (known < wanted) {
                 const unsigned before = PARTS * first, least = before + PARTS / 4 * (step / PART + 1);
                 const bool must = loaded == step;
-                const unsigned seen = minimum(must ? wait_for(progress + i, least) : look(progress + i),
-                                              must ? wait_for(progress + j, least) : look(progress + j));
+                const unsigned seen = minimum(must ? wait_for(progress + i, least) : acquire(progress + i),
+                                              must ? wait_for(progress + j, least) : acquire(progress + j));
                 known = (int)(seen - before) / (PARTS / 4) * PART;
             }
             limit[step % 2] = minimum(known, wanted);
@@ -180,7 +164,7 @@ __device__ __forceinline__ void show_columns(const leaf_t* s, real* to, int o, u
 #pragma unroll 4
     for (int i = o + t / ROW; i < LEAF; i += 128 / ROW) *(vector_t*)(to + i * LEAF + c) = *(const vector_t*)&s[i][c];
     __syncwarp();
-    if (t % 32 == 0) show_one_more(progress);
+    if (t % 32 == 0) release_one_more(progress);
 }
 
 // The tile of row i and column j that comes with a ticket: column by column from the diagonal down, so that what a tile
@@ -235,7 +219,7 @@ factor_unit(real* a, long long lda, long long n, int first, int last, real* bloc
                 __syncthreads();
                 store_columns(tile, s, lda, m, width, o, vectors);
                 __syncthreads();
-                if (t == 0) show(progress + i, PARTS * j + PARTS / 4 * (o / 32 + 1));
+                if (t == 0) release(progress + i, PARTS * j + PARTS / 4 * (o / 32 + 1));
                 update_columns(s, strip, o);
             }
             continue;
@@ -274,7 +258,7 @@ factor_unit(real* a, long long lda, long long n, int first, int last, real* bloc
 }
 
 // Columns start..stop of a, from row `start` down: the square on the diagonal goes into q, from its column `start` on,
-// and the rows below it into `below`. Zeros take their place. Grid: one block for each of these rows.
+// and the rows below it into `below`. Zeros take their place: products are added into them. Grid: one block for each row.
 extern "C" __global__ void __launch_bounds__(256)
 take_unit(real* a, long long lda, long long start, long long stop, real* q, long long ldq, real* below,
           long long ldbelow) {
@@ -287,8 +271,7 @@ take_unit(real* a, long long lda, long long start, long long stop, real* q, long
     }
 }
 
-// L from a, with zeros above; l may be a. Grid: (n, ceil(n / STORED)) blocks of 256
-// threads.
+// L from a, with zeros above; l may be a. Grid: (n, ceil(n / STORED)) blocks of 256 threads.
 constexpr int STORED = 1024;  // elements of a row to a block
 extern "C" __global__ void __launch_bounds__(256)
 store_factor(const real* a, long long lda, long long n, real* l, long long ldl) {

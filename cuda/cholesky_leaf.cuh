@@ -131,9 +131,8 @@ __device__ __forceinline__ int factor_columns(leaf_t* s, int o, real* diagonal, 
             v.x[i] = x[place] * root.x[i];
             w.x[i] = y[place] * root.x[i];
         }
-        if (threadIdx.x < 32) {
+        if (threadIdx.x < 32)
             UNROLL for (int i = 0; i < VECTOR; ++i) w.x[i] = c + i < lane ? v.x[i] : c + i == lane ? own_root : w.x[i];
-        }
         *(vector_t*)&s[row][o + c] = w;
     }
     if (threadIdx.x < 32) diagonal[o + lane] = own * own_root;

@@ -1,9 +1,9 @@
-// What every kernel file of deblur begins with. deblur/kernels.py puts
-//     using real = float;      (or double)
-// and this header in front of a .cu file and compiles the whole with NVRTC, so there are no host headers here.
+// What every kernel file of deblur begins with: deblur/kernels.py puts `using real = float;` (or double) and this header in
+// front of a .cu file and compiles the whole with NVRTC, so there are no host headers here.
 //
 // Matrices are row-major. Positions in a matrix are 64-bit (index_t): 46341 squared no longer fits an int.
-// A kernel's parameter ld<x> is the distance between rows of the matrix <x>, in elements.
+// A kernel's parameter ld<x> is the distance between rows of the matrix <x>, in elements, and `stride` that between planes.
+// Kernels over elements or pixels take THREADS threads a block, an element a thread, grid-stride, if they do not say more.
 
 typedef long long index_t;
 
@@ -20,39 +20,28 @@ struct alignas(16) vector_t {
     real x[VECTOR];
 };
 
-__device__ __forceinline__ float absolute(float x) { return fabsf(x); }
-__device__ __forceinline__ double absolute(double x) { return fabs(x); }
-__device__ __forceinline__ float square_root(float x) { return sqrtf(x); }
-__device__ __forceinline__ double square_root(double x) { return sqrt(x); }
+template <class T> __device__ __forceinline__ T absolute(T x) { return fabs(x); }
+template <class T> __device__ __forceinline__ T square_root(T x) { return sqrt(x); }
 __device__ __forceinline__ float reciprocal_root(float x) {  // rsqrtf errs by 2 ulp: one Newton step
     const float y = rsqrtf(x);
     return fmaf(0.5f * y, fmaf(-x * y, y, 1.0f), y);
 }
 __device__ __forceinline__ double reciprocal_root(double x) { return rsqrt(x); }
 // 1 / x roughly, in one instruction, for an x and a result that are normal: to 20 bits at least.
-__device__ __forceinline__ float rough_reciprocal(float x) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+__device__ __forceinline__ real rough_reciprocal(real x) {
+    real y;
+    if constexpr (REAL_IS_FLOAT) asm("rcp.approx.ftz.f32 %0, %1;" : "=f"((float&)y) : "f"((float)x));
+    else asm("rcp.approx.ftz.f64 %0, %1;" : "=d"((double&)y) : "d"((double)x));
     return y;
 }
-__device__ __forceinline__ double rough_reciprocal(double x) {
-    double y;
-    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
-    return y;
-}
-// 1 / x by that and a Newton step, without the branches of a division, for x > 0.
-__device__ __forceinline__ float reciprocal(float x) {
-    const float y = rough_reciprocal(x);
-    return fmaf(fmaf(-x, y, 1.0f), y, y);
-}
-__device__ __forceinline__ double reciprocal(double x) {
-    const double y = rough_reciprocal(x), error = fma(-x, y, 1.0);  // a step of third order
-    return fma(fma(error, error, error), y, y);
+// 1 / x by that and a Newton step, in double precision of third order, without the branches of a division, for x > 0.
+__device__ __forceinline__ real reciprocal(real x) {
+    const real y = rough_reciprocal(x), error = fma(-x, y, real(1));
+    return fma(REAL_IS_FLOAT ? error : fma(error, error, error), y, y);
 }
 __device__ __forceinline__ bool has_reciprocal(float x) { return x > 1.2e-38f && x < 8e37f; }
 __device__ __forceinline__ bool has_reciprocal(double x) { return x > 2.3e-308 && x < 4e307; }
-__device__ __forceinline__ float multiply_add(float x, float y, float z) { return fmaf(x, y, z); }
-__device__ __forceinline__ double multiply_add(double x, double y, double z) { return fma(x, y, z); }
+__device__ __forceinline__ real multiply_add(real x, real y, real z) { return fma(x, y, z); }
 template <class T> __device__ __forceinline__ T minimum(T x, T y) { return x < y ? x : y; }
 template <class T> __device__ __forceinline__ T maximum(T x, T y) { return x < y ? y : x; }
 
@@ -77,22 +66,35 @@ __device__ __forceinline__ real warp_sum(real x) {
     return x;
 }
 
+__device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+
 // One element from global to shared memory, past the registers, so that many can be under way; zero if not `inside`.
 // `from` must be a valid address in any case. Visible to this thread after loads_done(), to others after a barrier.
 __device__ __forceinline__ void load_async(real* to, const real* from, bool inside) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from),
-                 "n"(sizeof(real)), "r"(inside ? (int)sizeof(real) : 0)
-                 : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(sizeof(real)),
+                 "r"(inside ? (int)sizeof(real) : 0) : "memory");
 }
 // The same for VECTOR elements, both addresses being multiples of 16 bytes.
 __device__ __forceinline__ void load_vector_async(real* to, const real* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 __device__ __forceinline__ bool vectors_lie_aligned(const real* a, index_t lda) {
     return ((unsigned long long)a | (unsigned long long)(lda * sizeof(real))) % 16 == 0;
 }
 __device__ __forceinline__ void loads_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// A number by which blocks wait for one another: who acquires what a thread has released sees all that it wrote before.
+__device__ __forceinline__ unsigned acquire(const unsigned* number) {
+    unsigned seen;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(number) : "memory");
+    return seen;
+}
+__device__ __forceinline__ void release(unsigned* number, unsigned value) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(number), "r"(value) : "memory");
+}
+__device__ __forceinline__ void release_one_more(unsigned* number) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(number) : "memory");
+}
 
 // Barrier over all blocks of a grid. All blocks must be resident: launch with cooperative=True. `counter` is one
 // zero before the first barrier and is never reset: the k-th barrier (k = 1, 2, ...) waits for k arrivals of every
@@ -103,11 +105,8 @@ __device__ __forceinline__ void grid_barrier(unsigned* counter, unsigned& round)
     __syncthreads();
     if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
         const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
-        unsigned seen;
-        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-        do {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-        } while (seen < round * blocks);
+        release_one_more(counter);
+        while (acquire(counter) < round * blocks) continue;
     }
     __syncthreads();
 }
@@ -192,10 +191,9 @@ template <int SIZE> __device__ __forceinline__ void leaf_combine(leaf_t* s) {
         }
     }
     __syncthreads();
-    if (t < TILES) {
+    if (t < TILES)
         UNROLL for (int c = 0; c < 4; ++c)
             UNROLL for (int i = 0; i < 4; ++i) s[o0 + c0 + SIDE * c][o1 + i0 + SIDE * i] = x[i][c];
-    }
     __syncthreads();
 }
 

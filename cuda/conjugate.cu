@@ -2,15 +2,14 @@
 //
 // The simple version is a dozen array operations an iteration, each with its own launch and passes over the arrays, and
 // numbers that go to the host and back. Here an iteration is four launches; what they pass on lies in `control`, a row for
-// each system, and the host reads it when it needs it. Sums are made in double precision, whatever the dtype, and always
-// in the same order (reduce.cuh).
+// each system, and the host reads it when it needs it.
 //
-// Kernels (THREADS threads a block, a row of blocks for each system of n contiguous elements)
+// Kernels (a row of blocks for each system of n contiguous elements)
 //   curve     alpha = <r, z> / <p, A p>                                   reads 2 n
 //   advance   x += alpha p, r -= alpha A p, and what convergence is judged by    reads 5 n, writes 2 n
 //   energy    beta = <r, z> / <r, z> before                               reads 2 n
 //   turn      p = z + beta p                                              reads 2 n, writes n
-// z may be a part of larger arrays: its rows are ldz apart and its planes `stride`.
+// z may be a part of larger arrays.
 
 #include "reduce.cuh"
 

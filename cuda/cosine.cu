@@ -7,7 +7,7 @@
 // V[k] = (X[k] - i X[N - k]) / (2 w^k) gives it back. In two dimensions that is done along one axis after the other, on
 // half of a spectrum, in one pass.
 //
-// Kernels (THREADS threads a block)
+// Kernels
 //   shuffle    images into that order, or back
 //   cosines    half spectra to cosine coefficients, times an array of the image's size
 //   spectra    and back
@@ -48,12 +48,10 @@ struct complex_t {
 __device__ __forceinline__ complex_t times(complex_t a, complex_t b) {
     return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
-__device__ __forceinline__ void sine_cosine(float x, float* s, float* c) { sincospif(x, s, c); }
-__device__ __forceinline__ void sine_cosine(double x, double* s, double* c) { sincospi(x, s, c); }
 // w^k, w = exp(-iπ/(2N))
 __device__ __forceinline__ complex_t twiddle(unsigned k, unsigned n) {
     complex_t w;
-    sine_cosine(-(real)k / (2 * (real)n), &w.im, &w.re);
+    sincospi(-(real)k / (2 * (real)n), &w.im, &w.re);
     return w;
 }
 // What makes an unnormalised coefficient orthonormal: √(1/(2N)), and √(1/(4N)) for the first.

@@ -13,8 +13,7 @@
 // Kernels
 //   panel_cluster_1, _2   one cluster of 16 blocks (sm_90): the pivots and multipliers of a panel, in one launch
 //   panel_grid     the same by any number of resident blocks: cooperative launch, n beyond 16 * 512 * 2 rows
-//   gather                one block for 128 bytes of columns: row switches, pivot rows to a strip, zeros in their place
-//   restore_columns       one block a row: the row switches undone as column switches of the inverse
+//   gather, restore_columns   row switches, and these undone as column switches of the inverse
 // A thread of a panel kernel keeps 128 bytes of 1 or 2 rows in registers: WIDTH = 32 floats or 16 doubles, the
 // columns eliminated without touching global memory. All rows take part in every column, so the launch is bound by
 // the exchange of the pivot row with every column: by messages within a cluster, by a barrier across a grid.
@@ -23,8 +22,9 @@
 // for each WIDTH columns of it; gather 4 n nb elements. Source: E. S. Quintana-Orti, G. Quintana-Orti, X. Sun,
 // R. van de Geijn, SIAM J. Sci. Comput. 22 (2001) 1762; pivots are kept in place until `gather` moves the rows.
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
+
+#include "cluster.cuh"
 
 extern __shared__ vector_t memory[];
 
@@ -54,8 +54,7 @@ __device__ __forceinline__ unsigned long long warp_largest(unsigned long long x)
 // A block's offer for the pivot, as the others see it.
 struct alignas(16) Offer {
     unsigned long long key;
-    int row;
-    int unused;
+    int row, unused;
 };
 
 // 16 blocks of one cluster: offers are written straight into the other blocks' shared memory, where they count
@@ -67,52 +66,29 @@ struct Cluster {
     unsigned long long arrived[2];
 
     __device__ static int blocks() { return CLUSTER; }
-#if __CUDA_ARCH__ >= 900
-    __device__ static unsigned local(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-    __device__ static unsigned remote(const void* p, int block) {
-        unsigned address;
-        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(local(p)), "r"(block));
-        return address;
+    __device__ void start() {
+        if (threadIdx.x < 2) start_counting(&arrived[threadIdx.x]);
+        counting_started();
+        barrier();  // no block writes to another before that one is ready
     }
-    __device__ static void put(unsigned address, const void* p, unsigned barrier) {
+    __device__ static void put(unsigned address, const void* p, unsigned counter) {
         const uint4 v = *(const uint4*)p;
         asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
-                         address),
-                     "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier)
-                     : "memory");
-    }
-    __device__ void start() {
-        if (threadIdx.x < 2)
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(local(&arrived[threadIdx.x])) : "memory");
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        barrier();  // no block writes to another before that one is ready
+            address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(counter) : "memory");
     }
     // One warp: this block's offer and its row, to every block.
     __device__ void post(int parity, const Offer& offer, const vector_t* row) {
         const int lane = threadIdx.x & 31, v = lane % VECTORS;
         const vector_t mine = row[v];
-        if (lane == 0)  // what this block is to receive
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(local(&arrived[parity])),
-                         "r"((unsigned)(CLUSTER * (sizeof(Offer) + sizeof(rows[0][0]))))
-                         : "memory");
-        if (lane < CLUSTER) put(remote(&offers[parity][blockIdx.x], lane), &offer, remote(&arrived[parity], lane));
+        if (lane == 0) expect_bytes(&arrived[parity], CLUSTER * (sizeof(Offer) + sizeof(rows[0][0])));  // to receive
+        if (lane < CLUSTER)
+            put(remote_address(&offers[parity][blockIdx.x], lane), &offer, remote_address(&arrived[parity], lane));
         UNROLL for (int block = lane / VECTORS; block < CLUSTER; block += 32 / VECTORS)
-            put(remote(&rows[parity][blockIdx.x][v], block), &mine, remote(&arrived[parity], block));
+            put(remote_address(&rows[parity][blockIdx.x][v], block), &mine, remote_address(&arrived[parity], block));
     }
     // Wait for all offers of the `count`-th column, counted from 0.
-    __device__ void collect(int count) {
-        const unsigned phase = (unsigned)count / 2 % 2;
-        asm volatile(
-            "{\n\t.reg .pred done;\n\t"
-            "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
-            "@!done bra again;\n\t}" ::"r"(local(&arrived[count % 2])),
-            "r"(phase)
-            : "memory");
-    }
-    __device__ static void barrier() {
-        asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-    }
-#endif
+    __device__ void collect(int count) { wait_for_bytes(&arrived[count % 2], (unsigned)count / 2 % 2); }
+    __device__ static void barrier() { cluster_barrier(); }
     __device__ Offer offer(int parity, int block) const { return offers[parity][block]; }
     __device__ vector_t value(int parity, int block, int v) const { return rows[parity][block][v]; }
 };

@@ -7,15 +7,12 @@
 // An array is seen as (lines, n, inner), folded along its middle axis: i and n - 1 - i become their sum and their
 // difference over the root of 2; the middle one of an odd n is its own sum.
 //
-// Kernels (THREADS threads a block, grid-stride)
+// Kernels
 //   fold, unfold   a pair a thread; the array is read and written once
 //   parts          the blur of one axis as a matrix, or its even and odd parts, straight from the PSF: 4 m operations an
 //                  entry, for a PSF of m pixels, and nothing read that does not stay in cache
-//   whole          the vectors of both parts as vectors of all pixels
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
-
+constexpr bool ALONE = true;  // a call launches few of these kernels
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -2,21 +2,13 @@
 //
 // The simple version asks for each inner product and each norm by itself, waits for it and sends back what it is to be
 // multiplied by. Here numbers stay where they are used; the host reads them a step, or many steps, at a time. There is a
-// space for each frame, and vectors of n elements. Sums are made in double precision and always in the same order
-// (reduce.cuh).
-//
-// Kernels (THREADS threads a block)
-//   scaled      a vector over its norm, into the basis
-//   project     inner products of a vector with a basis           reads 2 n for each vector of it, one from the caches
-//   subtract    a vector less a sum over a basis, and its squared norm
-//   recur       a product less a multiple of the vector before, and its squared norm
-//   settle      norms from their squares, zero where they are rounding, and the log of them
+// space for each frame, and vectors of n elements. Bytes: each kernel reads and writes each vector that it names once.
 // An exhausted space goes on with vectors of zeros, which change nothing.
 
 #include "reduce.cuh"
 
 constexpr int THREADS = 256;
-constexpr int NORM = 0, COUNT = 1, SCALARS = 2;  // the largest norm so far, which is ||H|| at least; steps
+constexpr int NORM = 0, COUNT = 1;  // the largest norm so far, which is ||H|| at least; steps
 constexpr int LOG = 64;                          // steps whose norms are stored
 
 // v = w / norm, v's frames ldv apart; zero where the norm is. May be in place.

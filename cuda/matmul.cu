@@ -8,15 +8,12 @@
 //   - STAGES of tiles: the next ones travel, past the registers, while this one is multiplied.
 //   - An order of tiles that lets neighbours in time share panels of A and B in the L2 cache.
 //
-// Kernel (grid: one block a tile of C, numbered in one dimension by `tile_in_group`)
-//   matmul_tiled    256 threads, tile 128 x 128 x 16    shared-memory tiles, 8 x 8 results a thread in registers
+// Kernel: matmul_tiled, 256 threads a tile of 128 x 128 results; tiles numbered in one dimension by `tile_in_group`.
 // Operations: 2 m n k, half of it with `lower_only`.
 // Bytes of device memory, s = sizeof(real), least: s (m k + k n + m n), and s m n more if beta != 0.
 // Source: register blocking: V. Volkov, J. Demmel, SC 2008.
 
 #include "products.cuh"
-
-// Tiles of op(A), 128 x 16, and of op(B)', 128 x 16, wait in shared memory.
 
 constexpr int STAGES = REAL_IS_FLOAT ? 3 : 2;
 constexpr int BLOCKS = REAL_IS_FLOAT ? 2 : 1;  // a multiprocessor; float64 sums fill the registers of one
@@ -36,13 +33,11 @@ struct Loader {
         : start(x), row_stride(along_k ? ld : 1), term_stride(along_k ? 1 : ld), k_left(k),
           rows_left((int)minimum(rows - row0, (index_t)TILE)),
           row(along_k ? threadIdx.x / DEPTH : threadIdx.x % TILE),
-          term(along_k ? threadIdx.x % DEPTH : threadIdx.x / TILE), along_k(along_k)
-    {
+          term(along_k ? threadIdx.x % DEPTH : threadIdx.x / TILE), along_k(along_k) {
         next = x + (row0 + row) * row_stride + term * term_stride;
     }
 
-    template <int ROWS, int TERMS> __device__ void copy(real* tile, bool whole) const
-    {
+    template <int ROWS, int TERMS> __device__ void copy(real* tile, bool whole) const {
         const index_t stride = ROWS * row_stride + TERMS * term_stride;
         const real* from = next;
         real* to = tile + row * PITCH + term;
@@ -58,13 +53,10 @@ struct Loader {
         }
     }
 
-    __device__ void load(real* tile)
-    {
+    __device__ void load(real* tile) {
         const bool whole = rows_left == TILE && k_left >= DEPTH;
-        if (along_k)
-            copy<256 / DEPTH, 0>(tile, whole);
-        else
-            copy<0, 256 / TILE>(tile, whole);
+        if (along_k) copy<256 / DEPTH, 0>(tile, whole);
+        else copy<0, 256 / TILE>(tile, whole);
         next += DEPTH * term_stride;
         k_left -= DEPTH;
     }
@@ -84,8 +76,7 @@ struct Product {
     int lower_only;
 };
 
-extern "C" __global__ void __launch_bounds__(256, BLOCKS) matmul_tiled(const Product p)
-{
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) matmul_tiled(const Product p) {
     extern __shared__ __align__(16) unsigned char shared[];
     real* stages = (real*)shared;
     const index_t m = p.m, n = p.n, ldc = p.ldc;

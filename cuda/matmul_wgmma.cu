@@ -23,13 +23,11 @@
 //                   clusters of 2                       the columns of B
 // Operations: 6 m n k, half of it with `lower_only`. Bytes: packing reads 4 and writes 8 bytes an element of A and B (half
 //   parts: reads 8, writes 4).
-// Source: H. Ootomo, R. Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the
-//   FP32 theoretical peak performance", Int. J. High Perform. Comput. Appl. 36 (2022), 475-491: the split,
-//   and the sums outside.
+// Source: H. Ootomo, R. Yokota, Int. J. High Perform. Comput. Appl. 36 (2022), 475-491: the split, and the sums outside.
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 
+#include "cluster.cuh"
 #include "products.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -39,8 +37,7 @@ constexpr int CHUNK = TILE * SPAN;  // bytes of one part of a chunk
 constexpr int PANEL = 256;          // terms of k that one block of matmul_row_max looks at
 
 // The power of two that a row is scaled by: 14 less the exponent of its largest element.
-__device__ inline int scale_exponent(const float* row_max, index_t row)
-{
+__device__ inline int scale_exponent(const float* row_max, index_t row) {
     const int biased = (int)(__float_as_uint(row_max[row]) >> 23);
     return biased == 255 ? 0 : minimum(14 - (biased - 127), 126);  // infinity and NaN stay what they are
 }
@@ -48,18 +45,15 @@ __device__ inline int scale_exponent(const float* row_max, index_t row)
 __device__ inline float power_of_two(int exponent) { return __int_as_float((127 + exponent) << 23); }
 
 extern "C" __global__ void __launch_bounds__(256)
-matmul_row_max(const float* x, long long ldx, int along_k, long long rows, long long k, float* row_max)
-{
+matmul_row_max(const float* x, long long ldx, int along_k, long long rows, long long k, float* row_max) {
     const index_t row0 = (index_t)blockIdx.y * TILE, k0 = (index_t)blockIdx.x * PANEL;
     const index_t k1 = minimum(k0 + PANEL, k);
     if (along_k) {
         const int lane = threadIdx.x % 32;
         for (index_t row = row0 + threadIdx.x / 32; row < row0 + TILE && row < rows; row += 8) {
             unsigned most = 0;  // absolute values compare as integers do, NaN above all
-            for (index_t q = k0 + lane; q < k1; q += 32) {
-                const unsigned bits = __float_as_uint(fabsf(x[row * ldx + q]));
-                most = maximum(bits, most);
-            }
+            for (index_t q = k0 + lane; q < k1; q += 32)
+                most = maximum(__float_as_uint(fabsf(x[row * ldx + q])), most);
             most = __reduce_max_sync(0xffffffffu, most);
             if (lane == 0) atomicMax((unsigned*)row_max + row, most);
         }
@@ -68,18 +62,15 @@ matmul_row_max(const float* x, long long ldx, int along_k, long long rows, long 
         if (row >= rows) return;
         unsigned most = 0;
 #pragma unroll 8
-        for (index_t q = k0 + threadIdx.x / TILE; q < k1; q += 256 / TILE) {
-            const unsigned bits = __float_as_uint(fabsf(x[q * ldx + row]));
-            most = maximum(bits, most);
-        }
+        for (index_t q = k0 + threadIdx.x / TILE; q < k1; q += 256 / TILE)
+            most = maximum(__float_as_uint(fabsf(x[q * ldx + row])), most);
         atomicMax((unsigned*)row_max + row, most);
     }
 }
 
 struct Tf32Parts {
     using part = float;
-    static __device__ void split(float x, float, part& hi, part& lo)
-    {
+    static __device__ void split(float x, float, part& hi, part& lo) {
         hi = tf32(x);
         lo = tf32(tf32_rest(x, hi));
     }
@@ -87,14 +78,12 @@ struct Tf32Parts {
 
 struct HalfParts {
     using part = unsigned short;
-    static __device__ unsigned short round(float x)
-    {
+    static __device__ unsigned short round(float x) {
         unsigned short bits;
         asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
         return bits;
     }
-    static __device__ void split(float x, float scale, part& hi, part& lo)
-    {
+    static __device__ void split(float x, float scale, part& hi, part& lo) {
         x *= scale;
         hi = round(x);
         float back;
@@ -105,8 +94,7 @@ struct HalfParts {
 
 template <class Parts>
 __device__ inline void pack(const float* x, index_t ld, bool along_k, index_t rows, index_t k,
-                            const float* row_max, unsigned char* packed)
-{
+                            const float* row_max, unsigned char* packed) {
     using part = typename Parts::part;
     constexpr int TERMS = SPAN / sizeof(part), SLICE = 32;  // terms of k in a chunk; in shared memory at a time
     __shared__ float tile[SLICE][TILE + 1];
@@ -127,8 +115,7 @@ __device__ inline void pack(const float* x, index_t ld, bool along_k, index_t ro
         for (int r = t / SLICE; r < TILE; r += 256 / SLICE) {
             const bool inside = row0 + r < rows && k0 + q < k;
             const float value = !along_k ? tile[q][r] : inside ? x[(row0 + r) * ld + k0 + q] : 0.0f;
-            const float scale =
-                row_max && row0 + r < rows ? power_of_two(scale_exponent(row_max, row0 + r)) : 1.0f;
+            const float scale = row_max && row0 + r < rows ? power_of_two(scale_exponent(row_max, row0 + r)) : 1.0f;
             // The swizzle: 16-byte unit u of row r lies where unit u ^ (r % 8) would.
             const int byte = (slice + q) * (int)sizeof(part);
             const int at = (r * 128 + (byte ^ (r % 8 * 16))) / (int)sizeof(part);
@@ -138,60 +125,42 @@ __device__ inline void pack(const float* x, index_t ld, bool along_k, index_t ro
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-matmul_pack(const float* x, long long ldx, int along_k, long long rows, long long k, unsigned char* packed)
-{
+matmul_pack(const float* x, long long ldx, int along_k, long long rows, long long k, unsigned char* packed) {
     pack<Tf32Parts>(x, ldx, along_k, rows, k, nullptr, packed);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 matmul_pack_half(const float* x, long long ldx, int along_k, long long rows, long long k, const float* row_max,
-                 unsigned char* packed)
-{
+                 unsigned char* packed) {
     pack<HalfParts>(x, ldx, along_k, rows, k, row_max, packed);
 }
 
-__device__ inline unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-
-__device__ inline void barrier_init(unsigned barrier, int count)
-{
+__device__ inline void barrier_init(unsigned barrier, int count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
-__device__ inline void barrier_expect(unsigned barrier, int bytes)
-{
+__device__ inline void barrier_expect(unsigned barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-__device__ inline void barrier_arrive(unsigned barrier, int block)  // in the given block of the cluster
-{
-    asm volatile("{\n.reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}"
-                 ::"r"(barrier), "r"(block) : "memory");
+__device__ inline void barrier_arrive(unsigned barrier, int block) {  // in the given block of the cluster
+    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(block) : "memory");
 }
-__device__ inline void barrier_wait(unsigned barrier, int phase)
-{
-    asm volatile("{\n.reg .pred done;\nagain:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+__device__ inline void barrier_wait(unsigned barrier, int phase) {
+    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                  "@!done bra again;\n}" ::"r"(barrier), "r"(phase) : "memory");
 }
-__device__ inline void cluster_sync()
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-__device__ inline void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier)
-{
+__device__ inline void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
-__device__ inline void bulk_copy_to_both(unsigned to, const void* from, int bytes, unsigned barrier)
-{
+__device__ inline void bulk_copy_to_both(unsigned to, const void* from, int bytes, unsigned barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1], %2, [%3], %4;"
                  ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "h"((unsigned short)3) : "memory");
 }
 
 // Matrix descriptor: rows of 128 bytes along k, 128-byte swizzle, groups of 8 rows 1024 bytes apart.
-__device__ inline unsigned long long descriptor(unsigned address)
-{
+__device__ inline unsigned long long descriptor(unsigned address) {
     return (unsigned long long)((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -202,8 +171,7 @@ __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.al
         "+f"(d[i + 7])
 #define ACC64 ACC8(0), ACC8(8), ACC8(16), ACC8(24), ACC8(32), ACC8(40), ACC8(48), ACC8(56)
 
-__device__ inline void wgmma_wait(float (&d)[64])
-{
+__device__ inline void wgmma_wait(float (&d)[64]) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" : ACC64::"memory");
 }
 
@@ -219,12 +187,9 @@ __device__ inline void wgmma_wait(float (&d)[64])
 
 // d = a b' (+ d), 64 x 128 results, 32 bytes of k.
 template <bool HALF>
-__device__ inline void wgmma(float (&d)[64], unsigned long long a, unsigned long long b, int accumulate)
-{
-    if (HALF)
-        WGMMA("m64n128k16.f32.f16.f16", ", 0, 0");
-    else
-        WGMMA("m64n128k8.f32.tf32.tf32", "");
+__device__ inline void wgmma(float (&d)[64], unsigned long long a, unsigned long long b, int accumulate) {
+    if (HALF) WGMMA("m64n128k16.f32.f16.f16", ", 0, 0");
+    else WGMMA("m64n128k8.f32.tf32.tf32", "");
 }
 
 constexpr int A_SLOTS = 2, B_SLOTS = 5, SLOT = 2 * CHUNK;  // a slot: 128 rows, both parts
@@ -244,13 +209,8 @@ struct Packed {
     const float* b_max;  // the largest of each row, of half parts
 };
 
-template <bool HALF> __device__ inline void wgmma_product(const Packed& p)
-{
-    const unsigned char *a = p.a, *b = p.b;
-    const index_t m = p.m, n = p.n, ldc = p.ldc;
-    const int chunks = p.chunks, lower_only = p.lower_only;
-    const float alpha = p.alpha, beta = p.beta, *a_max = p.a_max, *b_max = p.b_max;
-    float* c = p.c;
+template <bool HALF> __device__ inline void wgmma_product(const Packed& p) {
+    const auto [a, b, m, n, chunks, c, ldc, alpha, beta, lower_only, a_max, b_max] = p;
     extern __shared__ unsigned char raw[];
     __shared__ int row_exponents[HALF ? TILE : 1];
     const unsigned base = (shared_address(raw) + 1023) & ~1023u;
@@ -276,7 +236,7 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p)
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    cluster_sync();
+    cluster_barrier();
 
     if (threadIdx.x < 128) {  // one thread fetches; what lies outside the matrix is fetched again from inside
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
@@ -376,7 +336,7 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p)
             }
         }
     }
-    cluster_sync();  // no block leaves while the other may still write to its shared memory
+    cluster_barrier();  // no block leaves while the other may still write to its shared memory
 }
 
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)

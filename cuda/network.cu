@@ -4,10 +4,9 @@
 // The simple version pads, slices and concatenates: a pass for each of nine shifts, and an operation of CuPy for each
 // layout, which a first call compiles. Here each step is one pass.
 //
-// Kernels (THREADS threads a block, a number a thread, grid-stride)
+// Kernels
 //   enter      a plane and its estimate, each as four of half the sides, and the noise's level between them
-//   gather     the nine neighbours of each pixel of some rows, zero beyond the edges, for a 3 x 3 convolution; rectified
-//              if asked for
+//   gather     the nine neighbours of each pixel of some rows, zero beyond the edges, rectified if asked for
 //   apart      planes as four of half the sides each: every other pixel
 //   together   the way back
 

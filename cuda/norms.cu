@@ -1,18 +1,20 @@
-// Sums and sums of squares in double precision, whatever the dtype, and the largest modulus; in one pass, and sums always
-// in the same order.
+// Sums and sums of squares in double precision, whatever the dtype, and the largest modulus, in one pass (reduce.cuh).
 //
 // The simple version squares into an array of doubles, twice the bytes of the image written and read again, and adds that
-// up. Here a block adds up its pixels, and the last block of a sum to be done the blocks' numbers.
-//
-// Kernels: add_up, one row of blocks for each sum; judged, four sums at once; largest. Bytes: the arrays, once.
+// up. Kernels: add_up, one row of blocks for each sum; judged, four sums at once; largest. Bytes: the arrays, once.
 
 #include "reduce.cuh"
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 constexpr int THREADS = 256;
 
-// out[k] = sum of x, or of x^2, over the `per` planes k * per, ... of rows x cols elements; planes are `stride` apart and rows ldx.
+// Where element i of plane p lies.
+__device__ __forceinline__ index_t place(index_t i, int p, unsigned cols, long long ld, long long stride) {
+    const index_t row = i / cols;
+    return p * stride + row * ld + (i - row * cols);
+}
+
+// out[k] = sum of x, or of x^2, over the `per` planes k * per, ... of rows x cols elements.
 extern "C" __global__ void __launch_bounds__(THREADS)
 add_up(double* out, const real* x, long long ldx, long long stride, int per, unsigned rows, unsigned cols, int squares,
        double* partial, unsigned* tickets) {
@@ -23,22 +25,11 @@ add_up(double* out, const real* x, long long ldx, long long stride, int per, uns
     for (int p = 0; p < per; ++p) {
         const real* from = x + ((index_t)sum * per + p) * stride;
         for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
-            index_t at = i;
-            if (!dense) {
-                const index_t row = i / cols;
-                at = row * ldx + (i - row * cols);
-            }
-            const double value = from[at];
+            const double value = from[dense ? i : place(i, 0, cols, ldx, 0)];
             total[0] += squares ? value * value : value;
         }
     }
     if (grid_sum<THREADS>(total, partial, tickets) && threadIdx.x == 0) out[sum] = total[0];
-}
-
-// Images or scenes: planes `stride` apart, whose rows are ld apart.
-__device__ __forceinline__ index_t place(index_t i, int p, unsigned cols, long long ld, long long stride) {
-    const index_t row = i / cols;
-    return p * stride + row * ld + (i - row * cols);
 }
 
 // What this thread's numbers of planes of rows x cols add to the sum of their squares.

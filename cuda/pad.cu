@@ -3,7 +3,7 @@
 // The simple version pads with zeros into a new array and mirrors an edge at a time. Here a thread writes one element of
 // the output, in all images, and finds where in the input it comes from.
 //
-// Kernels (THREADS threads a block, an element a thread, grid-stride)
+// Kernels
 //   lay    images into the first corner of a torus, mirrored at their edges as far as asked for; zeros elsewhere
 //   fold   the transpose: what was mirrored from a pixel is added back to it
 //   mix    three taps along both axes, where all of them lie in the array
@@ -16,8 +16,7 @@ __device__ __forceinline__ unsigned source(unsigned i, unsigned before, unsigned
     return i < before ? before - 1 - i : i < before + n ? i - before : 2 * n - 1 - (i - before);
 }
 
-// Image p begins at x + p * stride; its rows are ldx apart. Continued it has high x wide pixels, `top` and `left` of them
-// before its first.
+// Continued an image has high x wide pixels, `top` and `left` of them before its first.
 extern "C" __global__ void __launch_bounds__(THREADS)
 lay(real* out, int planes, unsigned rows, unsigned cols, const real* x, long long ldx, long long stride, unsigned image_rows,
     unsigned image_cols, unsigned top, unsigned left, unsigned high, unsigned wide) {
@@ -57,8 +56,7 @@ fold(real* out, int planes, unsigned image_rows, unsigned image_cols, const real
     }
 }
 
-// out: whole planes; image p of (rows + 2) x (cols + 2) begins at x + p * stride, its rows are ldx apart. The taps are
-// side, middle, side.
+// out: whole planes; x: images of (rows + 2) x (cols + 2). The taps are side, middle, side.
 extern "C" __global__ void __launch_bounds__(THREADS)
 mix(real* out, int planes, unsigned rows, unsigned cols, const real* x, long long ldx, long long stride, real side,
     real middle) {

@@ -225,18 +225,15 @@ template <bool BACK, int SIDE> __device__ __forceinline__ void rows(float* s, in
         float* line = s + q / SIDE * L::PLANE + q % SIDE * L::PITCH;
         float a[SIDE];
         UNROLL for (int i = 0; i < SIDE; ++i) a[i] = line[i];
-        if (BACK)
-            cosines_back(a);
-        else
-            cosines(a);
+        if (BACK) cosines_back(a);
+        else cosines(a);
         UNROLL for (int i = 0; i < SIDE; ++i) line[i] = a[i];
     }
     __syncwarp();
 }
 
 // A group, transformed but for the columns, in shared memory. Lane n (and n + 16) knows where patch n begins.
-template <int SIDE>
-__device__ __forceinline__ void gather(const float* image, int wide, int begins, float* s, int lane) {
+template <int SIDE> __device__ __forceinline__ void gather(const float* image, int wide, int begins, float* s, int lane) {
     using L = layout<SIDE>;
     float x[STACK][L::PIXELS];
     UNROLL for (int n = 0; n < STACK; ++n) {

@@ -7,15 +7,13 @@
 // another frame lie lds elements further. Bands are what it has of the first and last rows, or columns, together:
 // (frames, depth, length), the length being that of the edge and zeros up to a transform's.
 //
-// Kernels (THREADS threads a block)
+// Kernels
 //   take, put       borders of images; into images
-//   cut             bands of images, twice as deep: into the corner of zeros
-//   join            A z on the border from the bands of H H^T z and from z
+//   cut, join       bands of images, in the corner of zeros; A z on the border from those of H H^T z and from z
 //   lay, unlay      bands from border vectors; border vectors from what was solved for on the bands, halves where two meet
-//   solve           for each frequency a matrix times a vector: matrices (depth, depth, frequency), so that neighbouring
-//                   threads read neighbouring numbers; bytes: the matrices once for FRAMES frames
+//   solve           for each frequency a matrix times a vector; bytes: the matrices once for FRAMES frames
 //   lags, edges     the matrices of the bands' system, before they are inverted
-//   patch           rows of small dense matrices times what they take from a border vector: a warp for each row
+//   patch           rows of small dense matrices times what they take from a border vector
 
 constexpr int THREADS = 256;
 constexpr int FRAMES = 4;   // that share what is read of a matrix

@@ -8,8 +8,7 @@ constexpr int PITCH = DEPTH + 4;  // neither the reads by rows nor those by frag
 
 // Tiles in an order that keeps the blocks running at one time close together, so that they share panels of
 // A and B in the L2 cache: down the rows of a group of 8, then one column on.
-__device__ inline void tile_in_group(index_t index, index_t tiles_m, index_t tiles_n, index_t& i, index_t& j)
-{
+__device__ inline void tile_in_group(index_t index, index_t tiles_m, index_t tiles_n, index_t& i, index_t& j) {
     const index_t group = index / (8 * tiles_n), first = 8 * group;
     const index_t height = minimum(tiles_m - first, (index_t)8);
     const index_t within = index - first * tiles_n;
@@ -21,8 +20,7 @@ __device__ inline void tile_in_group(index_t index, index_t tiles_m, index_t til
 struct Simt {
     real sum[8][8] = {};
 
-    template <int STRIDE, int TERMS, bool LOWER = false> __device__ void add(const real* a, const real* b)
-    {
+    template <int STRIDE, int TERMS, bool LOWER = false> __device__ void add(const real* a, const real* b) {
         const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll 1
         for (int q = 0; q < TERMS; q += VECTOR) {
@@ -36,8 +34,7 @@ struct Simt {
         }
     }
 
-    template <class Visit> __device__ void each(Visit visit)
-    {
+    template <class Visit> __device__ void each(Visit visit) {
         const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
         UNROLL for (int i = 0; i < 8; ++i) {
             UNROLL for (int j = 0; j < 8; ++j) visit(ty + 16 * i, tx + 16 * j, sum[i][j]);
@@ -48,16 +45,14 @@ struct Simt {
 
 // Nearest TF32 value, ties away from zero; exact in float32, as is x - tf32(x). Infinity splits into
 // infinity and zero, and what would round to infinity is truncated.
-__device__ inline float tf32(float x)
-{
+__device__ inline float tf32(float x) {
     const unsigned bits = __float_as_uint(x), rounded = (bits + 0x1000u) & 0xffffe000u;
     return __uint_as_float((rounded & 0x7f800000u) == 0x7f800000u ? bits & 0xffffe000u : rounded);
 }
 __device__ inline float tf32_rest(float x, float hi) { return isinf(x) ? 0.0f : x - hi; }
 
 #if __CUDA_ARCH__ >= 800
-__device__ inline void mma(float* c, const float* a, const float* b)
-{
+__device__ inline void mma(float* c, const float* a, const float* b) {
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
                  "{%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -65,8 +60,7 @@ __device__ inline void mma(float* c, const float* a, const float* b)
                    "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
 }
 
-__device__ inline void mma(double* c, const double* a, const double* b)
-{
+__device__ inline void mma(double* c, const double* a, const double* b) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
                  "{%0,%1,%2,%3};"
@@ -83,16 +77,14 @@ __device__ inline void mma(double* c, const double* a, const double* b)
 
 // Of the fragments beside the i-th the first `count(i)`.
 template <class Count>
-__device__ inline void multiply(double (&sum)[4][4][4], double (&x)[4][4], double (&y)[4][2], Count count)
-{
+__device__ inline void multiply(double (&sum)[4][4][4], double (&x)[4][4], double (&y)[4][2], Count count) {
     UNROLL for (int i = 0; i < 4; ++i)
         UNROLL for (int j = 0; j < 4; ++j)
             if (j < count(i)) mma(sum[i][j], x[i], y[j]);
 }
 
 template <class Count>
-__device__ inline void multiply(float (&sum)[4][4][4], float (&x)[4][4], float (&y)[4][2], Count count)
-{
+__device__ inline void multiply(float (&sum)[4][4][4], float (&x)[4][4], float (&y)[4][2], Count count) {
     float x_lo[4][4], y_lo[4][2];
     UNROLL for (int i = 0; i < 4; ++i) {
         UNROLL for (int e = 0; e < 4; ++e) {
@@ -123,15 +115,13 @@ struct Tensor {
     real sum[4][4][4] = {};
     int first_row, first_column;
 
-    __device__ Tensor()
-    {
+    __device__ Tensor() {
         const int warp = threadIdx.x / 32, q = warp % 4;
         first_row = ((q == 1 || q == 2) != (warp >= 4)) ? 64 : 0;
         first_column = (warp < 4 ? q / 2 : 3 - q / 2) * 32;
     }
 
-    template <int STRIDE, int TERMS, bool LOWER = false> __device__ void add(const real* a, const real* b)
-    {
+    template <int STRIDE, int TERMS, bool LOWER = false> __device__ void add(const real* a, const real* b) {
         const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         const real* a_warp = a + (first_row + g) * STRIDE + t;
         const real* b_warp = b + (first_column + g) * STRIDE + t;
@@ -146,8 +136,7 @@ struct Tensor {
         }
     }
 
-    template <class Visit> __device__ void each(Visit visit)
-    {
+    template <class Visit> __device__ void each(Visit visit) {
         const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         UNROLL for (int i = 0; i < 4; ++i)
             UNROLL for (int j = 0; j < 4; ++j)

@@ -2,8 +2,7 @@
 // qr_batched.cu's.
 //
 // What is computed. A panel of NB columns is reduced by reflections I - V T V' (qr_reflections.cuh), applied to the columns
-// on the right with T', and, from the last panel to the first, to the identity with T: that is Q. The columns come scaled
-// by powers of two to a largest entry in [1/2, 1), which changes no bit of V, T or Q.
+// on the right with T', and, from the last panel to the first, to the identity with T: that is Q.
 //
 // The simple version: for each column its norm, its inner products with all columns on its right, and their update: the
 // whole matrix through memory twice a column, in two launches. What each step buys:
@@ -14,17 +13,15 @@
 //   qr_panel_C_R   one launch a panel, in a cluster of C blocks of 256 threads of R rows; grid = (C, 1, matrices);
 //                  rows <= 256 * C * R. 16_8 has panels of NARROW, the others of WIDE columns.
 //   qr_update_*    C <- (I - V T V') C or with T'. grid = (CLUSTER, columns / TILE, matrices), block = UPDATE_THREADS.
-//   qr_exponents   the largest exponent of each column, and
-//   qr_scale       columns times powers of two. grid = (columns / 32, row chunks, matrices), block = (32, 8).
-//   qr_merge_t     the T of several neighbouring panels from theirs and V'V. grid = (1, 1, matrices), block = 256.
+//   qr_exponents, qr_scale, qr_merge_t   the scales of columns; columns times them; the T of several panels: see there.
 //
 // Operations: 2mn^2 - 2n^3/3 for m >= n, and as much again to form Q. Bytes: each pass over a trailing matrix moves it
 // twice from, and once to, where it lives.
 // Source: R. Schreiber, C. Van Loan, SIAM J. Sci. Stat. Comput. 10 (1989) 53; LAPACK's geqrt and orgqr.
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 
+#include "cluster.cuh"
 #include "qr_reflections.cuh"
 
 extern __shared__ __align__(16) unsigned char memory[];
@@ -152,7 +149,7 @@ template <int NB, int CLUSTER> __device__ __forceinline__ void update(const Upda
         UNROLL for (int j = 0; j < WARPS; ++j) s += partial[j][i / TILE][i % TILE];
         (CLUSTER == 1 ? sum : block_sum)[i / TILE][i % TILE] = s;
     }
-    if (CLUSTER > 1) {
+    if constexpr (CLUSTER > 1) {
         cluster_barrier();
         for (int i = threadIdx.x; i < NB * TILE; i += THREADS) {
             real s = 0;
@@ -189,8 +186,7 @@ template <int NB, int CLUSTER> __device__ __forceinline__ void update(const Upda
 
 extern "C" __global__ void __launch_bounds__(256, 1) qr_panel_1_2(const Panel g) { panel<WIDE, 2, 1>(g); }
 extern "C" __global__ void __launch_bounds__(256, 1) qr_panel_1_4(const Panel g) { panel<WIDE, 4, 1>(g); }
-extern "C" __global__ void __launch_bounds__(UPDATE_THREADS)
-qr_update_1(const Update g) { update<WIDE, 1>(g); }
+extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) qr_update_1(const Update g) { update<WIDE, 1>(g); }
 #if __CUDA_ARCH__ >= 900
 extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(8, 1, 1)
 qr_panel_8_2(const Panel g) { panel<WIDE, 2, 8>(g); }
@@ -232,10 +228,8 @@ extern "C" __global__ void __launch_bounds__(256) qr_exponents(const real* a, in
 }
 
 // y = x with column c multiplied by 2^(sign * exponent[c]); y is contiguous. Grid and block as above.
-extern "C" __global__ void __launch_bounds__(256) qr_scale(
-    const real* x, long long ldx, long long stride_x, const int* exponent, real* y, int rows, int columns,
-    int sign)
-{
+extern "C" __global__ void __launch_bounds__(256)
+qr_scale(const real* x, long long ldx, long long stride_x, const int* exponent, real* y, int rows, int columns, int sign) {
     const int c = blockIdx.x * 32 + threadIdx.x;
     if (c >= columns) return;
     x += blockIdx.z * stride_x;
@@ -243,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(256) qr_scale(
     const int found = exponent[index_t(blockIdx.z) * columns + c], e = found == NO_EXPONENT ? 0 : sign * found;
 #pragma unroll 4
     for (int i = blockIdx.y * 8 + threadIdx.y; i < rows; i += gridDim.y * 8)
-        y[index_t(i) * columns + c] = scale_by_power(x[i * ldx + c], e);
+        y[index_t(i) * columns + c] = scalbn(x[i * ldx + c], e);
 }
 
 // T of `width` columns of V, whose panels of `inner` columns have theirs on the diagonal already, from the upper
@@ -290,9 +284,8 @@ extern "C" __global__ void __launch_bounds__(MERGE_THREADS) qr_merge_t(real* t, 
         real sum[4][4];
         if (works) multiply_tile(product + pair * area + i * size, right + pair * area + c, size, sum);
         __syncthreads();
-        if (works) {
+        if (works)
             UNROLL for (int q = 0; q < 16; ++q) product[pair * area + (i + q / 4) * size + c + q % 4] = sum[q / 4][q % 4];
-        }
         __syncthreads();
         if (works) {
             multiply_tile(left + pair * area + i * size, product + pair * area + c, size, sum);

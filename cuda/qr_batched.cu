@@ -1,7 +1,6 @@
 // Householder QR of a stack of small matrices, a block of threads to a matrix, in one launch: behind deblur/linalg/qr_gpu.py.
 //
-// What is computed. Panels of SMALL columns are reduced by reflections I - V T V' (qr_reflections.cuh), applied to the
-// columns on the right with T', and, from the last panel to the first, to the identity with T: that is Q.
+// What is computed is what qr.cu computes, by panels of SMALL columns, with as many operations.
 //
 // The simple version: a launch for each column of all matrices. What each step buys:
 //   - A whole matrix in one block's shared memory, everything in one launch: a stack of them fills the GPU.
@@ -11,12 +10,11 @@
 //   qr_batched_*   one matrix to a block. `shared` variants hold the matrix in shared memory, `global` ones in the output
 //                  Q (which the L2 cache holds). grid = matrices, block = 64, 128 or 256 threads; rows <= block * ROWS.
 //
-// Operations: 2mn^2 - 2n^3/3 for m >= n, and as much again to form Q. Bytes: each matrix once in, Q and R once out.
-// Source: R. Schreiber, C. Van Loan, SIAM J. Sci. Stat. Comput. 10 (1989) 53; LAPACK's geqrt and orgqr.
+// Bytes: each matrix once in, Q and R once out.
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 
+#include "cluster.cuh"
 #include "qr_reflections.cuh"
 
 extern __shared__ __align__(16) unsigned char memory[];
@@ -115,10 +113,9 @@ template <int ROWS, bool SHARED> __device__ __forceinline__ void factor_one(cons
         exponent[c] = exponent_of(largest);
     }
     __syncthreads();
-    for (int i = warp; i < rows; i += warps) {
+    for (int i = warp; i < rows; i += warps)
         for (int c = lane; c < columns; c += 32)
-            matrix[i * ld + c] = scale_by_power(a[index_t(i) * columns + c], -exponent[c]);
-    }
+            matrix[i * ld + c] = scalbn(a[index_t(i) * columns + c], -exponent[c]);
     __syncthreads();
 
     for (int p = 0; p < panels; ++p) {
@@ -144,10 +141,9 @@ template <int ROWS, bool SHARED> __device__ __forceinline__ void factor_one(cons
         __syncthreads();
     }
 
-    for (int i = warp; i < k_all; i += warps) {
+    for (int i = warp; i < k_all; i += warps)
         for (int c = lane; c < columns; c += 32)
-            r[index_t(i) * columns + c] = c >= i ? scale_by_power(matrix[i * ld + c], exponent[c]) : real(0);
-    }
+            r[index_t(i) * columns + c] = c >= i ? scalbn(matrix[i * ld + c], exponent[c]) : real(0);
     if (!stack.want_q) return;
     __syncthreads();
 
@@ -158,16 +154,14 @@ template <int ROWS, bool SHARED> __device__ __forceinline__ void factor_one(cons
         real* const corner = matrix + j * ld + j;
         for (int i = threadIdx.x; i < height * SMALL; i += threads) {
             const int row = i / SMALL, c = i % SMALL;
-            v[row * V_DISTANCE + c] =
-                c >= width || row < c ? real(0) : row == c ? real(1) : corner[row * ld + c];
+            v[row * V_DISTANCE + c] = c >= width || row < c ? real(0) : row == c ? real(1) : corner[row * ld + c];
         }
         __syncthreads();
         for (int i = threadIdx.x; i < SMALL * SMALL; i += threads) {  // T V' of the panel's own columns
             const int row = i / SMALL, c = i % SMALL;
             real sum = 0;
-            if (c < width) {
+            if (c < width)
                 for (int s = row; s <= c; ++s) sum = multiply_add(t[row * SMALL + s], v[c * V_DISTANCE + s], sum);
-            }
             product[i] = sum;
         }
         apply_block<false>(corner + width, ld, height, k_all - j - width, v, t);
@@ -176,20 +170,17 @@ template <int ROWS, bool SHARED> __device__ __forceinline__ void factor_one(cons
             const int row = i / SMALL - j, c = i % SMALL;
             if (c < width) {
                 real sum = 0;
-                if (row >= 0) {
+                if (row >= 0)
                     UNROLL for (int s = 0; s < SMALL; ++s)
                         sum = multiply_add(v[row * V_DISTANCE + s], product[s * SMALL + c], sum);
-                }
                 corner[row * ld + c] = (row == c ? 1 : 0) - sum;
             }
         }
         __syncthreads();
     }
-    if (SHARED) {
-        for (int i = warp; i < rows; i += warps) {
+    if (SHARED)
+        for (int i = warp; i < rows; i += warps)
             for (int c = lane; c < k_all; c += 32) q[index_t(i) * k_all + c] = matrix[i * ld + c];
-        }
-    }
 }
 
 constexpr int AT_ONCE = REAL_IS_FLOAT ? 2 : 1;  // blocks of the variants with few registers on a multiprocessor

@@ -23,11 +23,9 @@
 // Operations: 2 p n^2 on R, 4 p n rest on D, 4 p n rows_q on Q. Bytes: R, D, Q and U once in and once out; V and T of
 // each panel once out, and in again by every tile that needs it. Unless p and Q are large, the time is that of the n
 // reflections, one after the other.
-// Source: R. Andrew, N. Dingle, "Implementing QR factorization updating algorithms on GPUs", Parallel Computing 40
-// (2014), section 3.3.
+// Source: R. Andrew, N. Dingle, Parallel Computing 40 (2014), section 3.3.
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 
 #include "qr_panel.cuh"
 
@@ -46,15 +44,10 @@ template <int ROWS> constexpr int DOWN_BYTES =
     PANEL_BYTES<ROWS> + ((4 + WARPS) * NB + 2 * WARPS * ROWS) * PITCH * sizeof(real);
 static_assert(sizeof(Down<4>) == DOWN_BYTES<4> && sizeof(Down<32>) == DOWN_BYTES<32>, "no gaps in a Down");
 
-__device__ __forceinline__ unsigned seen(const unsigned* counter) {
-    unsigned value;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
-    return value;
-}
-
 // What the block has written before its last barrier is seen by whoever has seen this.
 __device__ __forceinline__ void publish(unsigned* counter, unsigned value) {
-    asm volatile("fence.acq_rel.gpu;\n\tst.release.gpu.global.u32 [%0], %1;" ::"l"(counter), "r"(value) : "memory");
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    release(counter, value);
 }
 
 // [a; u] <- (I - V T' V') [a; u] for the tile's NB rows `a` of the matrix, whose entry (i, q) of this thread's four is
@@ -188,26 +181,20 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<R
             real above[4];
             load_row(above, &s.above[i][quad]);
             apply(above, s);
-            {
-                UNROLL for (int b = 0; b < 4; ++b)
-                    if (quad + b < width) g.r[(index_t(first) - NB + i) * g.ldr + first + quad + b] = above[b];
-            }
+            UNROLL for (int b = 0; b < 4; ++b)
+                if (quad + b < width) g.r[(index_t(first) - NB + i) * g.ldr + first + quad + b] = above[b];
         }
-        {
-            real corner[4];
-            load_row(corner, &s.corner[i][quad]);
-            store_row(&s.panel.corner[i][quad], corner);
-        }
+        real corner[4];
+        load_row(corner, &s.corner[i][quad]);
+        store_row(&s.panel.corner[i][quad], corner);
         __syncthreads();
         real x[COUNT];
-        if (holds) {
+        if (holds)
             UNROLL for (int k = 0; k < COUNT; ++k) x[k] = s.u[warp * COUNT + k][lane];
-        }
         factor(x, width, s.panel, [&] {
             if (lane == 0 && c > 0) publish(g.progress + 1, c);  // here nobody waits for what that waits for
             if (c + 1 == panels) return;
-            while (seen(g.progress + 2 + c + 1) == 0) {
-            }
+            while (acquire(g.progress + 2 + c + 1) == 0) continue;
             __syncwarp();
             for (int k = lane; k < P * NB / VECTOR; k += 32) {
                 const int row = k / (NB / VECTOR), column = k % (NB / VECTOR) * VECTOR;
@@ -215,20 +202,17 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<R
             }
             fetch(c + 1);
         });
-        if (holds) {
+        if (holds)
             UNROLL for (int k = 0; k < COUNT; ++k) s.v[warp * COUNT + k][lane] = x[k];
-        }
         __syncthreads();
 #pragma unroll 4
         for (int row = warp; row < P; row += WARPS) g.v[(index_t(c) * P + row) * NB + lane] = s.v[row][lane];
         for (int row = warp; row < NB; row += WARPS)
             g.t[(index_t(c) * NB + row) * NB + lane] = s.panel.turned_t[row][lane];
-        {
-            real entry[4];
-            load_row(entry, &s.panel.corner[i][quad]);
-            UNROLL for (int b = 0; b < 4; ++b)
-                if (i <= quad + b && quad + b < width) g.r[(index_t(first) + i) * g.ldr + first + quad + b] = entry[b];
-        }
+        real entry[4];
+        load_row(entry, &s.panel.corner[i][quad]);
+        UNROLL for (int b = 0; b < 4; ++b)
+            if (i <= quad + b && quad + b < width) g.r[(index_t(first) + i) * g.ldr + first + quad + b] = entry[b];
     }
     __syncthreads();
     if (thread == 0) publish(g.progress + 1, panels);
@@ -262,13 +246,11 @@ template <int ROWS> __device__ __forceinline__ void follow(const Sweep& g, int t
         real* const at = matrix + (across ? i * ld + j * NB + quad : (index_t(j) * NB + i) * ld + quad);
         const bool row_inside = (across ? i < width : j * NB + i < g.n);
         const int limit = across ? g.n - j * NB : width;
-        if (row_inside) {
+        if (row_inside)
             UNROLL for (int b = 0; b < 4; ++b)
                 if (quad + b < limit) mine[b] = at[b];
-        }
-        if (thread == 0) {
-            while (finished <= unsigned(j)) finished = seen(g.progress + 1);
-        }
+        if (thread == 0)
+            while (finished <= unsigned(j)) finished = acquire(g.progress + 1);
         __syncthreads();  // also: what the last step read in shared memory is free
         for (int k = thread; k < P * NB / VECTOR; k += THREADS) {
             const int row = k / (NB / VECTOR), column = k % (NB / VECTOR) * VECTOR;
@@ -278,20 +260,17 @@ template <int ROWS> __device__ __forceinline__ void follow(const Sweep& g, int t
             const int row = k / (NB / VECTOR), column = k % (NB / VECTOR) * VECTOR;
             load_vector_async(&s.panel.turned_t[row][column], g.t + (index_t(j) * NB + row) * NB + column);
         }
-        if (across) {
+        if (across)
             UNROLL for (int b = 0; b < 4; ++b) s.w[quad + b][i] = mine[b];
-        }
         loads_done();
         __syncthreads();
         if (across) load_row(mine, &s.w[i][quad]);
         apply(mine, s);
-        if (across) {
+        if (across)
             UNROLL for (int b = 0; b < 4; ++b) mine[b] = s.partial[0][quad + b][i];
-        }
-        if (row_inside) {
+        if (row_inside)
             UNROLL for (int b = 0; b < 4; ++b)
                 if (quad + b < limit) at[b] = mine[b];
-        }
     }
     __syncthreads();
     if (!of_r) {

@@ -24,25 +24,18 @@ constexpr int THREADS = 32 * WARPS;
 
 extern __shared__ __align__(16) unsigned char memory[];
 
-// The power of two that x is at least, and less than twice; 1 for zero and for what is no number. Neither it nor
-// its reciprocal leaves the dtype's range.
-__device__ __forceinline__ float power_below(float x) {
-    return x > 0 && isfinite(x) ? scalbnf(1.0f, maximum(ilogbf(x), -126)) : 1.0f;
-}
-__device__ __forceinline__ double power_below(double x) {
-    return x > 0 && isfinite(x) ? scalbn(1.0, maximum(ilogb(x), -1022)) : 1.0;
+// The power of two that x is at least, and less than twice; 1 for zero and for what is no number. Neither it nor its
+// reciprocal leaves the dtype's range.
+__device__ __forceinline__ real power_below(real x) {
+    return x > 0 && isfinite(x) ? scalbn(real(1), maximum(ilogb(x), REAL_IS_FLOAT ? -126 : -1022)) : real(1);
 }
 
 // 1 / sqrt(x) roughly, in one instruction, for x and a result that are normal; it and rough_reciprocal made exact to
 // rounding.
-__device__ __forceinline__ float rough_root(float x) {
-    float y;
-    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-__device__ __forceinline__ double rough_root(double x) {
-    double y;
-    asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+__device__ __forceinline__ real rough_root(real x) {
+    real y;
+    if constexpr (REAL_IS_FLOAT) asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"((float&)y) : "f"((float)x));
+    else asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"((double&)y) : "d"((double)x));
     return y;
 }
 __device__ __forceinline__ real better_root(real x, real y) {
@@ -57,19 +50,15 @@ __device__ __forceinline__ real better_reciprocal(real x, real y) {
 
 // store_row by those threads alone that `chosen` is true of, without a branch.
 template <int COUNT> __device__ __forceinline__ void store_row_if(bool chosen, real* to, const real (&x)[COUNT]) {
-    const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    const unsigned address = shared_address(to);
     UNROLL for (int i = 0; i < COUNT; i += VECTOR) {
         if constexpr (REAL_IS_FLOAT) {
             asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p st.shared.v4.f32 [%0], {%1, %2, %3, %4}; }" ::"r"(
-                             address + i * 4),
-                         "f"(float(x[i])), "f"(float(x[i + 1])), "f"(float(x[i + VECTOR - 2])),
-                         "f"(float(x[i + VECTOR - 1])), "r"(unsigned(chosen))
-                         : "memory");
+                address + i * 4), "f"(float(x[i])), "f"(float(x[i + 1])), "f"(float(x[i + VECTOR - 2])),
+                "f"(float(x[i + VECTOR - 1])), "r"(unsigned(chosen)) : "memory");
         } else {
             asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p st.shared.v2.f64 [%0], {%1, %2}; }" ::"r"(
-                             address + i * 8),
-                         "d"(double(x[i])), "d"(double(x[i + 1])), "r"(unsigned(chosen))
-                         : "memory");
+                address + i * 8), "d"(double(x[i])), "d"(double(x[i + 1])), "r"(unsigned(chosen)) : "memory");
         }
     }
 }
@@ -154,9 +143,8 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
         const int row = warp * (NB / WARPS) + i;
         if (row <= lane) largest = maximum(largest, absolute(s.corner[row][lane]));
     }
-    if (holds) {
+    if (holds)
         UNROLL for (int i = 0; i < COUNT; ++i) largest = maximum(largest, absolute(x[i]));
-    }
     s.largest[warp][lane] = largest;
     __syncthreads();
     UNROLL for (int i = 0; i < WARPS; ++i) largest = maximum(largest, s.largest[i][lane]);

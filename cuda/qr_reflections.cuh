@@ -10,99 +10,29 @@
 //     products (those with finished columns are what T needs), one reduction with one barrier, and one pass for the
 //     update.
 //   - A cluster of up to 16 blocks for a tall panel: sums go straight into the other blocks' shared memory, where they
-//     are counted; no block waits for more than the sums. Clusters need compute capability 9.0; without them the rows of
-//     a panel are limited to those of one block.
+//     are counted; no block waits for more than the sums. Without clusters a panel has at most the rows of one block.
 
 constexpr int MAX_WARPS = 8;
 
-__device__ __forceinline__ float scale_by_power(float x, int e) { return scalbnf(x, e); }
-__device__ __forceinline__ double scale_by_power(double x, int e) { return scalbn(x, e); }
 // e with x / 2^e in [1/2, 1); 0 for zero and for what is no number.
-__device__ __forceinline__ int exponent_of(float x) { return x > 0 && isfinite(x) ? ilogbf(x) + 1 : 0; }
-__device__ __forceinline__ int exponent_of(double x) { return x > 0 && isfinite(x) ? ilogb(x) + 1 : 0; }
+__device__ __forceinline__ int exponent_of(real x) { return x > 0 && isfinite(x) ? ilogb(x) + 1 : 0; }
 
-// ---------------------------------------------------------------- clusters of blocks (Hopper and later)
-
-__device__ __forceinline__ unsigned cluster_rank() {
-    unsigned rank = 0;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-#endif
-    return rank;
-}
-
-// Barrier over the cluster; what was written before it, also to other blocks' shared memory, is seen after it.
-__device__ __forceinline__ void cluster_barrier() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-
-__device__ __forceinline__ unsigned remote_address(const real* here, unsigned rank) {
-    unsigned there = 0;
-#if __CUDA_ARCH__ >= 900
-    const unsigned local = static_cast<unsigned>(__cvta_generic_to_shared(here));
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(local), "r"(rank));
-#endif
-    return there;
-}
-
-// Write x to where `here` lies in the shared memory of the cluster's block `rank`, counted at a barrier object of that
-// block: who waits there for so many bytes need wait for nothing else.
+// Write x to where `here` lies in the shared memory of the cluster's block `rank`, counted at that block's `arrived`.
 __device__ __forceinline__ void remote_send(real* here, unsigned rank, real x, unsigned long long* arrived) {
-#if __CUDA_ARCH__ >= 900
-    const unsigned there = remote_address(here, rank), counter = remote_address((const real*)arrived, rank);
-    if constexpr (REAL_IS_FLOAT) {
+    const unsigned there = remote_address(here, rank), counter = remote_address(arrived, rank);
+    if constexpr (REAL_IS_FLOAT)
         asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(there),
-                     "r"(__float_as_uint(static_cast<float>(x))), "r"(counter)
-                     : "memory");
-    } else {
+                     "r"(__float_as_uint(static_cast<float>(x))), "r"(counter) : "memory");
+    else
         asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(there),
-                     "l"(__double_as_longlong(static_cast<double>(x))), "r"(counter)
-                     : "memory");
-    }
-#endif
+                     "l"(__double_as_longlong(static_cast<double>(x))), "r"(counter) : "memory");
 }
-__device__ __forceinline__ void start_counting(unsigned long long* arrived) {
-#if __CUDA_ARCH__ >= 900
-    const unsigned counter = static_cast<unsigned>(__cvta_generic_to_shared(arrived));
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(counter)
-                 : "memory");
-#endif
-}
-__device__ __forceinline__ void expect_bytes(unsigned long long* arrived, unsigned bytes) {
-#if __CUDA_ARCH__ >= 900
-    const unsigned counter = static_cast<unsigned>(__cvta_generic_to_shared(arrived));
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(counter), "r"(bytes) : "memory");
-#endif
-}
-__device__ __forceinline__ void wait_for_bytes(unsigned long long* arrived, unsigned phase) {
-#if __CUDA_ARCH__ >= 900
-    const unsigned counter = static_cast<unsigned>(__cvta_generic_to_shared(arrived));
-    asm volatile(
-        "{\n\t.reg .pred done;\n\t"
-        "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
-        "@!done bra again;\n\t}" ::"r"(counter),
-        "r"(phase)
-        : "memory");
-#endif
-}
-
 __device__ __forceinline__ real remote_load(const real* here, unsigned rank) {
-#if __CUDA_ARCH__ >= 900
     const unsigned there = remote_address(here, rank);
-    if constexpr (REAL_IS_FLOAT) {
-        float x;
-        asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(there) : "memory");
-        return static_cast<real>(x);
-    } else {
-        double x;
-        asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(x) : "r"(there) : "memory");
-        return static_cast<real>(x);
-    }
-#else
-    return *here;
-#endif
+    real x;
+    if constexpr (REAL_IS_FLOAT) asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"((float&)x) : "r"(there) : "memory");
+    else asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"((double&)x) : "r"(there) : "memory");
+    return x;
 }
 
 // ---------------------------------------------------------------- the panel
@@ -146,8 +76,11 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
     const unsigned rank = CLUSTER == 1 ? 0 : cluster_rank();
     const int own = lane % NB;
     __shared__ unsigned long long arrived[2];
-    if (CLUSTER > 1) {
-        if (threadIdx.x < 2) start_counting(&arrived[threadIdx.x]);
+    if constexpr (CLUSTER > 1) {
+        if (threadIdx.x < 2) {
+            start_counting(&arrived[threadIdx.x]);
+            counting_started();
+        }
         cluster_barrier();  // every block of the cluster must have begun before one writes to it
     }
 #pragma unroll 1
@@ -162,13 +95,12 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
         }
         reduce_scatter<NB>(s, lane);
         if (lane % (32 / NB) == 0) scratch.partial[set][warp][lane / (32 / NB)] = s[0];
-        if (first_row == k) {
+        if (first_row == k)
             UNROLL for (int p = 0; p < NB; ++p) scratch.pivot_row[set][p] = x[0][p];
-        }
         __syncthreads();
         real sum = 0;
         for (int i = lane / NB; i < warps; i += 32 / NB) sum += scratch.partial[set][i][own];
-        if (CLUSTER > 1) {
+        if constexpr (CLUSTER > 1) {
             // Every warp has the block's sums, and sends them to its share of the blocks. What is overwritten there has
             // been read: this block has the last column's sums of that one, which came after it had read these.
             if (threadIdx.x == 0) expect_bytes(&arrived[set], (CLUSTER + (rank > 0)) * NB * sizeof(real));
@@ -223,13 +155,11 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
         real row[NB];
         UNROLL for (int k = 0; k < NB; ++k) {
             real sum[2] = {0, 0};  // two chains of additions hide each other's latency
-            UNROLL for (int j = 0; j < NB; ++j) {
+            UNROLL for (int j = 0; j < NB; ++j)
                 if (j < k) sum[j % 2] = multiply_add(row[j], scratch.gram[k][j], sum[j % 2]);
-            }
             row[k] = own == k ? scratch.tau[k] : own < k ? -scratch.tau[k] * (sum[0] + sum[1]) : real(0);
         }
-        if (lane < NB) {
+        if (lane < NB)
             UNROLL for (int k = 0; k < NB; ++k) t[own * ldt + k] = row[k];
-        }
     }
 }

@@ -16,10 +16,9 @@
 //   - Five launches for up to NB columns, whatever n is; three more for each further NB, between which R keeps
 //     full squares, so that these are mended once.
 //
-//   qr_up_chain    V and T of every step. grid = 1, block = THREADS, CHAIN_BYTES of shared memory.
-//   qr_up_open     I - V T' V' written out, and what it makes of the diagonal block. grid = steps, block = 256.
-//   qr_up_close    the same with the diagonal block's own reflections behind it. grid = steps, block = 256.
-//   qr_up_sweep    products with these, every tile of NB columns (or rows of Q) by itself. grid = tiles, block = 256.
+//   qr_up_chain, qr_up_open, qr_up_close   V and T of every step; I - V T' V' written out, with what it makes of the
+//                  diagonal block; the same with that block's own reflections behind it. grid = 1, steps, steps.
+//   qr_up_sweep    products with these, every tile of NB columns (or rows of Q) by itself. grid = tiles.
 //
 // Operations: the chain 4 NB^2 STEP a step; a step on a column of R or a row of Q 2 SIDE^2, where the reflections alone
 // would take 4 p STEP. Bytes: R and Q once in and once out for each NB columns of Z, and SIDE^2 elements a step, by
@@ -42,8 +41,7 @@ static_assert(sizeof(Chain) == CHAIN_BYTES, "no gaps in a Chain");
 
 // [l; z] -> [l; 0] from the last step to the first: v (steps, STEP, NB), t (steps, NB, NB) transposed; l (p, p) in place.
 extern "C" __global__ void __launch_bounds__(THREADS) qr_up_chain(
-    const real* z, long long ldz, int n, int p, real* l, long long ldl, real* v, real* t)
-{
+    const real* z, long long ldz, int n, int p, real* l, long long ldl, real* v, real* t) {
     constexpr int ROWS = STEP / WARPS, COUNT = HELD<ROWS>;
     auto& s = *reinterpret_cast<Chain*>(memory);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -68,13 +66,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) qr_up_chain(
         __syncthreads();
         if (j > 0) fetch(j - 1);
         real x[COUNT];
-        if (holds) {
+        if (holds)
             UNROLL for (int k = 0; k < COUNT; ++k) x[k] = rows[warp * COUNT + k][lane];
-        }
         factor(x, p, s.panel, [] {});
-        if (holds) {
+        if (holds)
             UNROLL for (int k = 0; k < COUNT; ++k) rows[warp * COUNT + k][lane] = x[k];
-        }
         __syncthreads();
         UNROLL for (int row = warp; row < STEP; row += WARPS) v[(index_t(j) * STEP + row) * NB + lane] = rows[row][lane];
         for (int row = warp; row < NB; row += WARPS)
@@ -89,6 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) qr_up_chain(
 
 constexpr int WIDE_PITCH = STEP + VECTOR;
 constexpr int SIDE_PITCH = SIDE + VECTOR;
+typedef real row_t[PITCH], wide_t[WIDE_PITCH], side_t[SIDE_PITCH];
 constexpr int BUFFERS = REAL_IS_FLOAT ? 2 : 1;  // products in shared memory at a time: one ahead where there is room
 // Shared memory of qr_up_open, qr_up_close and qr_up_sweep.
 constexpr int OPEN_BYTES = ((2 * STEP + NB) * PITCH + 2 * STEP * WIDE_PITCH) * sizeof(real);
@@ -113,10 +110,7 @@ __device__ __forceinline__ void small_product(real (&x)[4][4], int depth, Left l
 
 // o (steps, SIDE, SIDE): I - V T' V' with V = [I; v]; block (steps, STEP, STEP): what it makes of R's diagonal blocks.
 extern "C" __global__ void __launch_bounds__(256) qr_up_open(
-    const real* v, const real* t, const real* r, long long ldr, int n, int squares_in, real* o, real* block)
-{
-    typedef real row_t[PITCH];
-    typedef real wide_t[WIDE_PITCH];
+    const real* v, const real* t, const real* r, long long ldr, int n, int squares_in, real* o, real* block) {
     row_t* const s_v = reinterpret_cast<row_t*>(memory);
     row_t* const s_t = s_v + STEP;        // T'
     row_t* const s_vt = s_t + NB;         // v T'
@@ -167,8 +161,6 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_open(
 
 // The lower STEP rows of o, times q' (steps, STEP, STEP).
 extern "C" __global__ void __launch_bounds__(256) qr_up_close(const real* q, real* o) {
-    typedef real wide_t[WIDE_PITCH];
-    typedef real side_t[SIDE_PITCH];
     wide_t* const s_q = reinterpret_cast<wide_t*>(memory);
     side_t* const s_o = reinterpret_cast<side_t*>(s_q + STEP);
     const int i0 = threadIdx.x / 16, c0 = threadIdx.x % 16;
@@ -189,13 +181,10 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_close(const real* q, rea
 // [s; a] <- o_j [s; a] for the steps j from the last to the first, `a` being STEP rows of a tile of NB columns. Tiles:
 // the columns of r (n, columns), upper trapezoidal, with w (p, columns); those of d (n, rest) with f (p, rest); the rows
 // of q (rows_q, n) with e (rows_q, p). Between two sweeps r has full squares on its diagonal, `squares_in` and _out.
-extern "C" __global__ void __launch_bounds__(256) qr_up_sweep(
-    const real* o, real* r, long long ldr, int n, int columns, real* w, long long ldw, int p, real* d, long long ldd,
-    real* f, long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, int squares_in,
-    int squares_out)
-{
-    typedef real row_t[PITCH];
-    typedef real side_t[SIDE_PITCH];
+extern "C" __global__ void __launch_bounds__(256)
+qr_up_sweep(const real* o, real* r, long long ldr, int n, int columns, real* w, long long ldw, int p, real* d, long long ldd,
+            real* f, long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, int squares_in,
+            int squares_out) {
     row_t* const y = reinterpret_cast<row_t*>(memory);  // [s; a]
     side_t* const products = reinterpret_cast<side_t*>(y + SIDE);
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, group = lane / 8;

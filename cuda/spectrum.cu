@@ -3,10 +3,9 @@
 // The simple version transforms, multiplies by a symbol, by its conjugate and by 1 / n, copies the spectrum that the inverse
 // transform spoils, and transforms back: five passes besides the two transforms. Here there is one: `multiply`.
 //
-// Kernels (THREADS threads a block, an element a thread, grid-stride)
+// Kernels
 //   multiply     spectra by one symbol, complex or real, or by its conjugate, and by a number, in place
-//   lines        the spectra of a PSF's rows, in double precision
-//   columns      from them the spectrum of the PSF, its squared modulus or its real part
+//   lines, columns   the spectrum of a PSF, in double precision, by rows and then by columns
 //   quotient     conj(h) / (|h|^2 + lambda), complex or real
 //   totals       rho |k|^2 + lambda (a + b)^order, where a and b are |1 - e^(i omega)|^2 along either axis, and the largest
 //   reciprocals  of those, or of what is the least that counts compared with the largest

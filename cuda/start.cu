@@ -4,15 +4,11 @@
 // dozen passes. Here there are two launches, `smooth` along the rows' axis and then along the other, the second of which
 // writes the continued scene; with a radius of 0 it only continues. Bytes: each reads and writes an image once, for the
 // neighbours lie in the caches.
-//
-// Kernel (THREADS threads a block, a pixel a thread, grid-stride)
-//   smooth
 
 constexpr int THREADS = 256;
 constexpr int MOST_RADIUS = 127;
 
 // out, planes of high x wide whose pixel (top, left) is the image's first, is x smoothed along an axis times `scale`.
-// Image p begins at x + p * stride; its rows are ldx apart.
 extern "C" __global__ void __launch_bounds__(THREADS)
 smooth(real* out, int planes, unsigned high, unsigned wide, int top, int left, const real* x, long long ldx, long long stride,
        int rows, int cols, int axis, int wraps, int radius, double sigma, double scale) {

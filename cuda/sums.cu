@@ -2,8 +2,6 @@
 //
 // The simple version takes the logarithm, clips and converts in arrays of their own, and counts three times, each time
 // asking for the least and the largest bin first. Here an entry is read once and adds to the three sums of its bin.
-//
-// Kernel (THREADS threads a block, an entry a thread, grid-stride): binned. Bytes: the arrays, once.
 
 constexpr int THREADS = 256;
 

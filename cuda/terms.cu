@@ -1,10 +1,8 @@
 // The value of a penalty: the sum over pixels of a norm of the differences of their neighbours, in one pass.
 //
 // The simple version is an array for the scene with a border, one for each difference, their squares, and roots: some
-// twenty passes and launches. Here a thread makes the differences of its pixel and adds up what they count, and the last
-// block to be done the blocks' numbers.
-//
-// Kernel (THREADS threads a block, a pixel of all channels a thread, grid-stride): value. Bytes: the scene, once.
+// twenty passes and launches. Here a thread makes the differences of its pixel, in all channels, and adds up what they
+// count. Bytes: the scene, once.
 
 #include "differences.cuh"
 #include "reduce.cuh"
@@ -13,8 +11,10 @@ constexpr int THREADS = 256;
 
 // What the differences of a pixel count; x points to it in the first channel, channels lie `plane` apart.
 template <int KIND>
-__device__ __forceinline__ double counts(const real* x, index_t plane, int channels, const Place& o, const bool (&in)[KIND],
-                                         int norm) {
+__device__ __forceinline__ double counts(const real* x, index_t plane, int channels, const Place& o, int row, int col,
+                                         int rows, int cols, int norm, int wraps) {
+    bool in[KIND];
+    counted<KIND>(in, wraps, row, col, rows, cols);
     double sum = 0;
     real power = 0;
     for (int c = 0; c < channels; ++c) {
@@ -41,17 +41,9 @@ value(const real* x, int scenes, int channels, int rows, int cols, int kind, int
         const int row = (int)(pixel / cols), col = (int)(pixel - (index_t)row * cols);
         const Place o(row, col, rows, cols);
         const real* at = x + scene * channels * plane + pixel;
-        bool in1[1], in2[2], in3[3];
-        if (kind == 1) {
-            counted<1>(in1, wraps, row, col, rows, cols);
-            sums[0] += counts<1>(at, plane, channels, o, in1, norm);
-        } else if (kind == 2) {
-            counted<2>(in2, wraps, row, col, rows, cols);
-            sums[0] += counts<2>(at, plane, channels, o, in2, norm);
-        } else {
-            counted<3>(in3, wraps, row, col, rows, cols);
-            sums[0] += counts<3>(at, plane, channels, o, in3, norm);
-        }
+        if (kind == 1) sums[0] += counts<1>(at, plane, channels, o, row, col, rows, cols, norm, wraps);
+        else if (kind == 2) sums[0] += counts<2>(at, plane, channels, o, row, col, rows, cols, norm, wraps);
+        else sums[0] += counts<3>(at, plane, channels, o, row, col, rows, cols, norm, wraps);
     }
     if (grid_sum<THREADS>(sums, partial, tickets) && threadIdx.x == 0) *out = sums[0];
 }

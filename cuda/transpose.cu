@@ -15,8 +15,7 @@ constexpr int SIDE = 256 / sizeof(real), ROWS = 256 / SIDE;
 
 // The tile with the given corner, to shared memory and back; what lies outside the matrix is left alone.
 __device__ inline void read_tile(real (&tile)[SIDE][SIDE + 1], const real* x, index_t ld, index_t row0, index_t col0,
-                                 index_t rows, index_t cols)
-{
+                                 index_t rows, index_t cols) {
     const index_t col = col0 + threadIdx.x;
     UNROLL for (int i = threadIdx.y; i < SIDE; i += ROWS)
         if (row0 + i < rows && col < cols) tile[i][threadIdx.x] = x[(row0 + i) * ld + col];
@@ -24,8 +23,7 @@ __device__ inline void read_tile(real (&tile)[SIDE][SIDE + 1], const real* x, in
 
 // The transpose of a tile; `above` writes nothing but what lies strictly above the diagonal.
 __device__ inline void write_turned(const real (&tile)[SIDE][SIDE + 1], real* x, index_t ld, index_t row0,
-                                    index_t col0, index_t rows, index_t cols, bool above = false)
-{
+                                    index_t col0, index_t rows, index_t cols, bool above = false) {
     const index_t col = col0 + threadIdx.x;
     UNROLL for (int i = threadIdx.y; i < SIDE; i += ROWS)
         if (row0 + i < rows && col < cols && (!above || col > row0 + i))
@@ -33,8 +31,7 @@ __device__ inline void write_turned(const real (&tile)[SIDE][SIDE + 1], real* x,
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-transpose(long long rows, long long cols, const real* a, long long lda, real* b, long long ldb)
-{
+transpose(long long rows, long long cols, const real* a, long long lda, real* b, long long ldb) {
     __shared__ real tile[SIDE][SIDE + 1];
     const index_t across = (cols + SIDE - 1) / SIDE;
     const index_t row0 = blockIdx.x / across * SIDE, col0 = blockIdx.x % across * SIDE;
@@ -43,8 +40,7 @@ transpose(long long rows, long long cols, const real* a, long long lda, real* b,
     write_turned(tile, b, ldb, col0, row0, cols, rows);
 }
 
-extern "C" __global__ void __launch_bounds__(256) transpose_in_place(long long n, real* a, long long lda)
-{
+extern "C" __global__ void __launch_bounds__(256) transpose_in_place(long long n, real* a, long long lda) {
     __shared__ real upper[SIDE][SIDE + 1], lower[SIDE][SIDE + 1];
     const index_t across = (n + SIDE - 1) / SIDE;
     const index_t row0 = blockIdx.x / across * SIDE, col0 = blockIdx.x % across * SIDE;
@@ -56,8 +52,7 @@ extern "C" __global__ void __launch_bounds__(256) transpose_in_place(long long n
     if (col0 > row0) write_turned(lower, a, lda, row0, col0, n, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256) transpose_mirror(long long n, real* a, long long lda)
-{
+extern "C" __global__ void __launch_bounds__(256) transpose_mirror(long long n, real* a, long long lda) {
     __shared__ real lower[SIDE][SIDE + 1];
     const index_t across = (n + SIDE - 1) / SIDE;
     const index_t row0 = blockIdx.x / across * SIDE, col0 = blockIdx.x % across * SIDE;

@@ -6,18 +6,11 @@
 //   - A solution for few right-hand sides in one launch: blocks of threads wait for each other's part by counters, with
 //     their next tile of L already on the way, and multiply by inverted diagonal blocks instead of dividing.
 //
-// Kernels
-//   invert_blocks   one block of LEAF_THREADS = 256 threads for each diagonal block of LEAF = 128: its inverse
-//   substitute      512 threads for each diagonal block and right-hand side: L x = b or L' x = b in one launch
-//   put_blocks      256 threads for 16 rows of a diagonal block: from one after another to their places
-//   clear_upper     256 threads a row: zeros above the diagonal
-//   check_lower     256 threads a row: whether all on and below the diagonal is finite
 // Operations: LEAF^2 / 3 an element of the diagonal blocks; n^3 / 3 in all. Bytes: the lower halves of the blocks in,
 // the whole blocks out. Dynamic shared memory: LEAF * LEAF_PITCH elements. substitute: n^2 a right-hand side, L once.
 // Source: the GETS kernel of the thesis, by blocks; N. J. Higham, Accuracy and Stability, 2nd ed., sec. 14.2.
 
-// A call launches few of these kernels.
-constexpr bool ALONE = true;
+constexpr bool ALONE = true;  // a call launches few of these kernels
 
 extern __shared__ vector_t memory[];
 
@@ -26,7 +19,7 @@ constexpr int SUBSTITUTE_BYTES = LEAF * LEAF * sizeof(real);
 
 // x[b] = inverse of the b-th diagonal block of l; x holds LEAF x LEAF blocks one after another, each filled up with
 // zeros above the diagonal and with the identity beyond the end of l. `failed` becomes the least index of a diagonal
-// element that has no reciprocal.
+// element that has no reciprocal. Grid: a block of LEAF_THREADS for each diagonal block.
 extern "C" __global__ void __launch_bounds__(256, 1)
 invert_blocks(const real* l, long long ldl, long long n, int unit_diagonal, real* x, int* failed) {
     leaf_t* s = (leaf_t*)memory;
@@ -58,8 +51,7 @@ extern "C" __global__ void __launch_bounds__(256) clear_upper(real* a, long long
 // The diagonal blocks of a from `blocks`, as invert_blocks writes them. Grid: (diagonal blocks, LEAF / PUT_ROWS) blocks
 // of 256 threads.
 constexpr int PUT_ROWS = 16;
-extern "C" __global__ void __launch_bounds__(256)
-put_blocks(real* a, long long lda, long long n, const real* blocks) {
+extern "C" __global__ void __launch_bounds__(256) put_blocks(real* a, long long lda, long long n, const real* blocks) {
     const index_t k = (index_t)blockIdx.x * LEAF;
     const int c = threadIdx.x % LEAF, first = blockIdx.y * PUT_ROWS;
     UNROLL for (int i = first + threadIdx.x / LEAF; i < first + PUT_ROWS; i += 256 / LEAF)
@@ -75,18 +67,14 @@ extern "C" __global__ void __launch_bounds__(256) check_lower(const real* a, lon
 
 // Wait until `done` exceeds `count`: until that many blocks of the solution, and one more, have been written.
 __device__ __forceinline__ void wait_for(const unsigned* done, unsigned count) {
-    if (threadIdx.x == 0) {
-        unsigned seen;
-        do {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(done) : "memory");
-        } while (seen <= count);
-    }
+    if (threadIdx.x == 0)
+        while (acquire(done) <= count) continue;
     __syncthreads();
 }
 
-// x (n x columns, contiguous) from the right-hand sides in it, with the inverses of the diagonal blocks that
-// invert_blocks made. A block takes the next diagonal block of the next right-hand side by a ticket, so that those it
-// waits for have started; while it waits for one, its tile of L is on the way. `counters`: 1 + columns zeros.
+// L x = b, or L' x = b: x (n x columns, contiguous) from the right-hand sides in it, with the inverses of the diagonal
+// blocks that invert_blocks made. A block takes the next diagonal block of the next right-hand side by a ticket, so that
+// those it waits for have started; while it waits for one, its tile of L is on the way. `counters`: 1 + columns zeros.
 // Grid: ceil(n / LEAF) * columns blocks of SUBSTITUTE_THREADS; SUBSTITUTE_BYTES of dynamic shared memory.
 extern "C" __global__ void __launch_bounds__(SUBSTITUTE_THREADS, 1)
 substitute(const real* l, long long ldl, long long n, const real* inverses, real* x, long long columns, int trans,
@@ -166,5 +154,5 @@ substitute(const real* l, long long ldl, long long n, const real* inverses, real
     if (t < LEAF && i * LEAF + t < n)
         x[(i * LEAF + t) * columns + side] = trans ? part[0][t] + part[1][t] + part[2][t] + part[3][t] : part[0][t];
     __syncthreads();
-    if (t == 0) asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(done), "r"((unsigned)step + 1) : "memory");
+    if (t == 0) release(done, (unsigned)step + 1);
 }

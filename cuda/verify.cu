@@ -4,7 +4,6 @@
 // By Parseval's theorem the norms are sums over the spectra of the scene and the image, so that only Hf, which the caller
 // wants, is transformed back.
 //
-// Kernel (THREADS threads a block, an element a thread, grid-stride)
 //   judged   of a scene's and an image's spectra, h f and the sums of squares of conj(h) (g - h f) - lambda f and
 //            conj(h) g: the residual of the normal equations and its right-hand side
 // Bytes: reads both spectra, writes one, and reads h once for each block of spectra.
@@ -14,7 +13,7 @@
 constexpr int THREADS = 256;
 
 // f becomes h f times `scale`. Columns of half spectra stand for their conjugates, too, but for the first and, where
-// `even`, the last. Sums are in double precision, always in the same order.
+// `even`, the last.
 extern "C" __global__ void __launch_bounds__(THREADS)
 judged(real* f, const real* g, const real* h, int planes, long long plane, unsigned half, int even, real lambda, real scale,
        double* sums, double* partial, unsigned* tickets) {
@@ -36,8 +35,6 @@ judged(real* f, const real* g, const real* h, int planes, long long plane, unsig
             f[at + 1] = scale * si;
         }
     }
-    if (grid_sum<THREADS>(sum, partial, tickets) && threadIdx.x == 0) {
-        sums[0] = sum[0];
-        sums[1] = sum[1];
-    }
+    if (grid_sum<THREADS>(sum, partial, tickets) && threadIdx.x == 0)
+        for (int k = 0; k < 2; ++k) sums[k] = sum[k];
 }
