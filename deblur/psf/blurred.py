@@ -225,7 +225,7 @@ def _estimated(y: np.ndarray, size: int, way: tuple[float, int, float], last_lam
 def _refined(scale: _Scale, h: np.ndarray, lam: float, centred: bool = True) -> np.ndarray:
     """The PSF after the last iterations, from h on."""
     for _ in range(_LAST_STEPS):
-        h = _cleaned(scale.psf(scale.scene(h, lam), h), 0.03)
+        h = _cleaned(scale.psf(scale.scene(h, lam), h), 0.02)
         h = _centred(h) if centred else h
     return h
 
@@ -327,12 +327,10 @@ def _window(a: np.ndarray, reach: int) -> np.ndarray:
 
 
 def _cleaned(h: np.ndarray, faint: float) -> np.ndarray:
-    """A PSF of unit sum without its faintest pixels, which hold that share of the sum, and without parts of less than a
-    tenth of it."""
+    """A PSF of unit sum without pixels below `faint` of the largest and parts of less than a tenth of the sum."""
     from scipy.ndimage import label, sum_labels
 
-    rising = np.sort(h, axis=None)
-    h = np.where(h < rising[np.searchsorted(rising.cumsum(), faint * float(h.sum()))], 0, h)
+    h = np.where(h < max(faint * float(h.max()), 0.0), 0, h)
     parts, n = label(h > 0, np.ones((3, 3)))
     size = sum_labels(h, parts, np.arange(n + 1))
     return unit_sum(np.where((size >= min(0.1 * h.sum(), size.max()))[parts], h, 0))
