@@ -127,16 +127,16 @@ class Collaborative:
         inverse = _inverse_problem(problem)
         self.pilot, self.inverse = admm.prepare(pilot_problem(problem)), quadratic.prepare(inverse)
         psf = problem.operator.mean_blur.psf
-        torus = Torus([max(256, 2 * n) for n in psf.shape], problem.device)
+        torus, xp = Torus([max(256, 2 * n) for n in psf.shape]), problem.xp  # on the host: a GPU would compile for it
         power = torus.power(psf)
         response = power / (power + inverse.lam) ** 2
-        self.covariance = self.coloured = torus.synthesise(response)
+        self.covariance = self.coloured = xp.asarray(torus.synthesise(response))
         if problem.noise is not None and problem.noise.left:
             # What an error of the PSF leaves has the power of a picture, which falls as 1/|k|².
             rows, cols = (np.fft.fftfreq(n) ** 2 for n in torus.lengths)
             scene = 1 / np.maximum(rows[:, None] + cols[: power.shape[1]], 0.25 / math.prod(torus.lengths))
             scene /= (scene * (scene < 100)).mean()
-            self.coloured = torus.synthesise(problem.xp.asarray(scene) * response)
+            self.coloured = xp.asarray(torus.synthesise(scene * response))
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Restore frames, the pilots together; errors are those of the pilot. See `deblur.problem.Factor`."""

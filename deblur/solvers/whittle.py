@@ -24,9 +24,9 @@ def power_of(g: Array, side: int) -> np.ndarray:
     power: Any = 0.0
     frames = g.reshape(-1, *g.shape[-2:])[:3]
     for frame, top, left in product(frames, *starts):
-        spectrum = asnumpy(torus.analyse(frame[top : top + side, left : left + side] * window, True))
+        spectrum = torus.analyse(frame[top : top + side, left : left + side] * window, True)
         power = power + (spectrum.real**2 + spectrum.imag**2)
-    return power.astype(np.float64) / (len(frames) * len(starts[0]) * len(starts[1]))
+    return asnumpy(power).astype(np.float64) / (len(frames) * len(starts[0]) * len(starts[1]))
 
 
 @lru_cache(maxsize=8)
