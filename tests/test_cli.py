@@ -130,7 +130,7 @@ def test_what_is_not_needed_is_not_imported(run):
     others = {"cupy", "matplotlib", "imageio", "skimage", "tqdm", "dask", "tifffile", "PIL", "numba", "jinja2"}
     large = {f"scipy.{name}" for name in ["fft", "linalg", "ndimage", "optimize", "signal", "sparse", "special"]}
     own = {f"deblur.{name}" for name in ["compare", "matlab", "plot", "posterior"]}
-    assert "deblur.lazy" in loaded
+    assert "deblur.terminal" in loaded
     assert not loaded & (others | large | own | ({"numpy"} if run == "deblur" else set()))
 
 
