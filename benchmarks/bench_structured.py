@@ -32,13 +32,8 @@ PSFS = {
     "camera shake 17x17": deblur.psf.camera_shake(17, 0),
     "gaussian 3x3": deblur.psf.gaussian(3, 0.5),
 }
-CASES = [
-    ("pcg", "gaussian 9x9", "zero", 1e-2),
-    ("pcg", "gaussian 9x9", "zero", 1e-3),
-    ("pcg", "disk 7x7", "zero", 1e-2),
-    ("pcg", "disk 7x7", "zero", 1e-3),
-    ("pcg", "camera shake 17x17", "zero", 1e-2),
-    ("pcg", "camera shake 17x17", "zero", 1e-3),
+CASES = [("pcg", name, "zero", lam) for name in list(PSFS)[:3] for lam in (1e-2, 1e-3)]
+CASES += [
     ("pcg", "camera shake 17x17", "unknown", 1e-3),
     ("kronecker", "gaussian 9x9", "zero", 1e-3),
     ("kronecker", "gaussian 9x9", "unknown", 1e-3),
