@@ -36,8 +36,7 @@ CPU: list[tuple[str, int, str, str, float | str, dict[str, Any]]] = [
     ("dst", 256, SMOOTH, "antireflect", 1e-3, {}),
     *(("kronecker", side, SMOOTH, "zero", 1e-3, {}) for side in (128, 512)),
     ("kronecker", 512, SMOOTH, "unknown", 1e-3, {"prior": "zero"}),
-    ("pcg", 256, SMOOTH, "zero", 1e-3, {}),
-    ("pcg", 256, SHAKE, "zero", 1e-3, {}),
+    *(("pcg", 256, form, "zero", 1e-3, {}) for form in (SMOOTH, SHAKE)),
     ("pcg", 256, SHAKE, "unknown", 1e-3, {"prior": "smooth"}),
     ("banded", 64, TINY, "zero", 1e-3, {}),
     ("banded", 48, SMOOTH, "zero", 1e-3, {}),
@@ -61,12 +60,10 @@ GPU: list[tuple[str, int, str, str, float | str, dict[str, Any]]] = [
     ("banded", 64, SMOOTH, "unknown", 1e-2, {}),
     *((name, 64, SMOOTH, "zero", 1e-3, {}) for name in ("cholesky", "gauss-jordan", "lu", "qr")),
     *(("tv", side, SHAKE, "unknown", 2e-3, {}) for side in (256, 1024, 4096)),
-    ("tv2", 1024, SHAKE, "unknown", 2e-3, {}),
+    *((name, 1024, SHAKE, "unknown", 2e-3, {}) for name in ("tv2", "collaborative")),
     ("tv", 1024, SHAKE, "unknown", "auto", {}),
-    ("collaborative", 1024, SHAKE, "unknown", 2e-3, {}),
     ("richardson-lucy", 1024, SHAKE, "unknown", 0.0, {}),
-    ("auto", 256, SHAKE, "auto", "auto", {}),
-    ("auto", 4096, SHAKE, "auto", "auto", {}),
+    *(("auto", side, SHAKE, "auto", "auto", {}) for side in (256, 4096)),
 ]
 
 

@@ -7,11 +7,10 @@
 "cold" is a whole `deblur.solve` with a PSF and an image that were not seen before, in a warm process; "kept" a
 `Deblurrer` that has its factor. The device is waited for at both ends. "device" is how long the device is busy in
 either, and "launches" how much it is given to do, both by CUPTI through PyTorch where that is installed; the rest of
-the time, "host", the device waits for Python. "slowed" is cold again with the host slowed: this process on one core,
-shared with another busy one. The floor is measured in the same run: cuFFT's real transforms, and passes over the image
-at the rate of a copy, as many as the method needs at least. "cpu" is a cold call of another process, on two cores.
-"asked" are the project's targets. Volumes are a blurred picture, darker from slice to slice, and are called VOLUME
-times.
+the time, "host", the device waits for Python. The floor is measured in the same run: cuFFT's real transforms, and
+passes over the image at the rate of a copy, as many as the method needs at least. "cpu" is a cold call of another
+process, on two cores. "asked" are the project's targets. Volumes are a blurred picture, darker from slice to slice,
+and are called VOLUME times.
 
 --first: the first `reconstruct` of a process by each method, with empty and with full caches (CuPy's, ours, NVRTC's
 and the driver's). Every call has a process of its own, after the imports and a first allocation, which make the
@@ -32,12 +31,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from _common import ROOT, answer_of, asked, gpu_rates, save, slowed_host, table
+from _common import ROOT, answer_of, asked, gpu_rates, save, table
 
 import deblur
 from deblur.methods import METHODS
 
-REPEATS, SLOWED, VOLUME = 5, 3, 2
+REPEATS, VOLUME = 5, 2
 
 
 @dataclass(frozen=True)
@@ -206,8 +205,6 @@ def measured(cell: Cell, copy_rate: float) -> dict[str, Any]:
         row |= {f"{name}_{part}": found[part] for part in ("median", "least", "most")}
         row[f"{name}_device"], row[f"{name}_launches"] = device_busy(lambda call=call: call(1), wait)
         row[f"{name}_asked"] = getattr(cell, name)
-    with slowed_host():
-        row["cold_slowed"] = milliseconds(calls["cold"], wait, min(SLOWED, repeats))["median"]
     times = max(first.iterations, 1) if cell.iterated else 1
     axes = range(-(len(cell.psf) or 2), 0)
     transform = milliseconds(lambda i: fft.rfftn(images[i], axes=axes), wait, repeats)["median"]
@@ -312,15 +309,13 @@ def tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     title = (
         "**On a GPU: everyday methods.** Milliseconds in float32: a whole call with a new PSF and a new image, the "
-        "same with the factor kept (in brackets the target), the device's share of that, the first with this process "
-        "on one core that another busy one shares, and the least that the method's transforms and passes over the "
-        "image cost, launched one by one: of small images a replayed graph costs less. The CPU's column is the cold "
-        "call on two cores of the same machine."
+        "same with the factor kept (in brackets the target), the device's share of that, and the least that the "
+        "method's transforms and passes over the image cost, launched one by one: of small images a replayed graph "
+        "costs less. The CPU's column is the cold call on two cores of the same machine."
     )
     columns = {"method": "{call}", "iterations": "{steps}", "cold": "{cold_median:.1f}{cold target}"}
     columns |= {"kept": "{kept_median:.1f}{kept target}", "device": "{kept_device:.1f}"}
-    columns |= {"slowed": "{cold_slowed:.1f}", "floor": "{floor:.2f}"}
-    columns |= {"CPU": "{cpu:.0f}", "CPU / GPU": "{faster:.0f}"}
+    columns |= {"floor": "{floor:.2f}", "CPU": "{cpu:.0f}", "CPU / GPU": "{faster:.0f}"}
     return [table(title, columns, [shown(t) for t in rows])]
 
 
