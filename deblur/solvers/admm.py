@@ -85,11 +85,6 @@ class Admm:
         self.boxed = problem.bounds is not None or domain.pinned or not self.regularizers
 
     @cached_property
-    def symbols(self) -> list[Array]:
-        """Σ|L|² of each regularizer in frequency."""
-        return [self.domain.symbol(p.differences) for p in self.regularizers]
-
-    @cached_property
     def weights(self) -> Array:
         """W as the frames have it."""
         return all_weights(self.problem)

@@ -60,8 +60,8 @@ class ArraySteps(Steps):
     def prepare(self, lam: float, rtol: float, armed: bool) -> None:
         self.lam, self.tolerance = lam, rtol if armed else -1.0
         symbol: Array = 0 * sum(self.domain.squares)
-        for part, split in zip(self.factor.symbols, self.splits[1:], strict=False):
-            symbol = symbol + split.rho * part
+        for regularizer, split in zip(self.factor.regularizers, self.splits[1:], strict=False):
+            symbol = symbol + split.rho * self.domain.symbol(regularizer.differences)
         if self.factor.boxed:
             symbol = symbol + self.splits[-1].rho
         # Errors of the step add to the residuals that decide when to stop.

@@ -244,7 +244,8 @@ class _Conjugate:
     @all_cores()
     def __init__(self, problem: Problem) -> None:
         self._problem, self._domain = problem, domain_of(problem)
-        self._inverse = self._domain.inverse(1.0, problem.lam)
+        power = self._domain.power_of(problem.operator)  # which the domain does not keep
+        self._inverse = self._domain.inverse(1.0, problem.lam, power)
 
     def correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
         """z with A z = r to half the target, the iterations it took, whether it got there."""
