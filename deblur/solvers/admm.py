@@ -35,7 +35,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..device import Array, all_cores, require_memory
+from ..device import Array, all_cores, freed, require_memory, usable_cores
 from ..errors import ConvergenceError
 from ..normalization import Scale, shifted
 from ..norms import norms_of
@@ -59,8 +59,11 @@ def refuses(problem: Problem) -> str | None:
 
 def memory(problem: Problem) -> float:
     """Bytes: see `deblur.problem`."""
-    pixels = problem.frames * math.prod(problem.operator.scene_shape)
-    return _bytes(problem, REGULARIZERS.get(problem.regularizer, ()), pixels)
+    operator = problem.operator
+    blur = operator.mean_blur if splits(operator) else operator.shift_invariant
+    shape = operator.scene_shape if blur is None or operator.boundary.continued else blur.torus().lengths
+    needed = _bytes(problem, REGULARIZERS.get(problem.regularizer, ()), problem.frames * math.prod(shape))
+    return needed + freed(math.prod(shape) * problem.dtype.itemsize)
 
 
 def prepare(problem: Problem) -> Admm:
@@ -72,7 +75,12 @@ def _bytes(problem: Problem, regularizers: tuple[Regularizer, ...], pixels: int)
     parts = sum(len(DIFFERENCES[p.differences](problem.axes)) for p in regularizers)
     boxed = problem.bounds is not None or problem.operator.boundary.dark or not regularizers
     parts += 3 * (problem.operator.terms - 1) if splits(problem.operator) else 0
-    return pixels * problem.dtype.itemsize * (12 + 2 * parts + 2 * boxed)
+    domain = pixels * problem.dtype.itemsize
+    blocks = 0 if problem.device.gpu is not None else min(usable_cores() << 19, domain) * 4 * parts
+    # Two copies of each split's images, one split being the data's; x, the next x, K x, the right-hand side, a
+    # spectrum, the data, W; K, |K|² and the step's inverse in frequency; the image's own data and W. Each core has a
+    # block of the differences, the relaxed and the new ones, and of what their proximal map takes.
+    return domain * (12 + 2 * parts + 2 * boxed) + blocks
 
 
 class Admm:
@@ -85,14 +93,9 @@ class Admm:
         self.boxed = problem.bounds is not None or domain.pinned or not self.regularizers
 
     @cached_property
-    def weights(self) -> Array:
-        """W as the frames have it."""
-        return all_weights(self.problem)
-
-    @cached_property
     def w(self) -> Array:
         """W on the domain, zero beyond the frame."""
-        return self.on_domain(self.weights)
+        return self.on_domain(all_weights(self.problem))
 
     def on_domain(self, part: Array) -> Array:
         """Images (k, c, M, N) laid into those that K gives."""

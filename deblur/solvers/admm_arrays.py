@@ -14,7 +14,7 @@ from ..problem import Problem
 from ..terms import DIFFERENCES, Difference, Regularizer, inside
 from .domain import BlockMap
 from .splits import RELAXATION, Split, State, Steps
-from .start import first_scene
+from .start import all_weights, first_scene
 
 if TYPE_CHECKING:
     from .admm import Admm
@@ -33,7 +33,7 @@ class ArraySteps(Steps):
         self.counted = problem.operator.boundary.wraps
 
     def statistics(self) -> tuple[float, float, float, float]:
-        g, w = self.g, self.factor.weights
+        g, w = self.g, all_weights(self.problem)
         visible = self.xp.broadcast_to((w > 0).astype(g.dtype), g.shape)
         count = float(sum_of(visible))
         mean = float(sum_of(visible * g)) / count

@@ -205,7 +205,8 @@ class VaryingDomain(TorusDomain):
 
     def __init__(self, operator: VaryingBlur, dtype: np.dtype, device: Device) -> None:
         super().__init__(operator.mean_blur, dtype, device)
-        weights, self._psfs = operator.principal(dtype, device)
+        weights, psfs = operator.principal(dtype, device)
+        self._psfs = list(psfs)
         self.parts = len(self._psfs)
         # Beyond the frame, where there are no data, any weights serve.
         self.mixed = tuple(device.xp.zeros(self.shape, dtype) for _ in self._psfs)
@@ -262,11 +263,8 @@ class SceneDomain(Domain):
             self._torus = Torus(self.shape, device)
         else:
             self.border, self.adjoint_border = "edge", "constant"
+        self.power = self.power_of(operator).astype(dtype)
         self._diagonal = boundary.transform == "cosine" and blur is not None and quadrant(blur) is not None
-
-    @cached_property
-    def power(self) -> Array:
-        return self.power_of(self.operator).astype(self.dtype)
 
     def power_of(self, operator: Operator) -> Array:
         if operator.boundary.wraps:
