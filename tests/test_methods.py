@@ -7,7 +7,7 @@ import pytest
 
 import deblur
 from deblur import Blur
-from deblur.device import Device
+from deblur.device import Device, freed
 from deblur.methods import METHODS, choose_method, expected_seconds
 from deblur.operators.normal import normal_matrix
 from deblur.problem import Problem
@@ -54,6 +54,25 @@ def test_frames_that_are_solved_for_in_turns_need_no_more_memory_than_one():
     blur = Blur(deblur.psf.motion(15, 30), (1024, 1024), "unknown")
     one = deblur.METHODS["pcg"].memory(Problem(blur, 1e-2))
     assert choose_method(blur, 1e-2, frames=50, memory=int(one)).method == "pcg"
+
+
+VOLUMES = {"fft": "periodic", "dct": "reflect", "pcg": "unknown", "tv": "unknown", "richardson-lucy": "unknown"}
+
+
+@pytest.mark.parametrize("name", VOLUMES)
+def test_a_volume_takes_the_memory_that_its_method_states(name, rng):
+    import tracemalloc
+
+    g, method, lam = rng.poisson(20, (40, 96, 96)).astype(np.float32), METHODS[name], 0.01 * (name[0] != "r")
+    blur = Blur(deblur.psf.gaussian((5, 7, 7), 1.5), g.shape, VOLUMES[name])
+    most = 4 if method.iterative else None
+    tracemalloc.start()
+    deblur.solve(g, blur.psf, lam, method=name, boundary=VOLUMES[name], max_iterations=most, check=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    problem = Problem(blur, lam, method.regularizer, dtype=g.dtype)
+    needed = method.memory(problem) - freed(4 * np.prod(blur.torus().lengths))
+    assert 0.85 * peak <= needed <= 1.2 * peak
 
 
 def test_choosing_allocates_nothing_large():

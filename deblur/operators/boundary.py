@@ -71,7 +71,7 @@ class Boundary(str):
         return xp.moveaxis(xp.concatenate([x @ left.T, x, x @ right.T], axis=-1), -1, axis)
 
     def fold(self, x: Array, axis: int, before: int, after: int) -> Array:
-        """The exact transpose of `extend`: what was continued from a pixel is added back to it, perhaps within `x`."""
+        """The exact transpose of `extend`: what was continued from a pixel is added back to it."""
         n = x.shape[axis] - before - after
         left, right = self._outside(x, n, before, after)
         xp = get_xp(x)
@@ -218,7 +218,7 @@ def _sparse(rows: np.ndarray, cols: np.ndarray, data: np.ndarray, shape: tuple[i
 
 
 def _parts(x: Array, axis: int, before: int, after: int) -> tuple[Array, Array, Array]:
-    """What lies before the line, the line and what lies after, with `axis` last; views."""
+    """What lies before the line, the line (a copy) and what lies after, with `axis` last."""
     x = get_xp(x).moveaxis(x, axis, -1)
     n = x.shape[-1] - before - after
-    return x[..., :before], x[..., before : before + n], x[..., before + n :]
+    return x[..., :before], x[..., before : before + n].copy(), x[..., before + n :]

@@ -44,11 +44,10 @@ def refuses(problem: Problem) -> str | None:
 
 def memory(problem: Problem) -> float:
     """Bytes of the verification, which takes more than the solve: see the terms."""
-    size, frames = problem.dtype.itemsize, problem.frames
-    image, torus = (math.prod(shape) * size for shape in (problem.blur.image_shape, problem.blur.torus().lengths))
+    size, frames, torus = problem.dtype.itemsize, problem.frames, math.prod(problem.blur.torus().lengths)
     # The eigenvalues and the filter; the PSF's spectrum on the torus; of each frame the scene, and for Hf the
     # continued scene, the same with zeros, and its spectrum.
-    return (2 + frames) * image + (1 + 3 * frames) * torus + freed(torus)
+    return ((2 + frames) * problem.blur.shape[0] + (1 + 3 * frames) * torus) * size + freed(torus * size)
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:

@@ -158,7 +158,7 @@ class TorusDomain(Domain):
 
     @property
     def spectrum(self) -> Array:
-        return self.ks[0]
+        return self.ks[0] if self.parts == 1 else self.power
 
     def power_of(self, operator: Operator) -> Array:
         return operator.power(self.torus)
@@ -205,8 +205,7 @@ class VaryingDomain(TorusDomain):
 
     def __init__(self, operator: VaryingBlur, dtype: np.dtype, device: Device) -> None:
         super().__init__(operator.mean_blur, dtype, device)
-        weights, psfs = operator.principal(dtype, device)
-        self._psfs = list(psfs)
+        weights, (*self._psfs,) = operator.principal(dtype, device)
         self.parts = len(self._psfs)
         # Beyond the frame, where there are no data, any weights serve.
         self.mixed = tuple(device.xp.zeros(self.shape, dtype) for _ in self._psfs)
@@ -218,10 +217,6 @@ class VaryingDomain(TorusDomain):
     def _spectrum(self, psf: Array) -> Array:
         one = super()._spectrum
         return self.device.xp.stack([one(c) for c in psf]) if psf.ndim == 3 else one(psf)
-
-    @property
-    def spectrum(self) -> Array:
-        return self.power
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
         inverse = self.inverse(rho, symbol)

@@ -91,11 +91,7 @@ class _Division(Direct):
         if problem.device.gpu is not None:
             self._multiplier = torus_gpu.quotient(h, problem.lam)
         else:
-            modulus = abs(h)
-            modulus *= modulus
-            modulus += modulus.dtype.type(problem.lam)
-            self._multiplier = h.conj()
-            self._multiplier /= modulus
+            self._multiplier = h.conj() / (abs(h) ** 2 + float(problem.lam))
         self._torus = problem.blur.torus(problem.device)
 
     @all_cores()

@@ -136,12 +136,10 @@ def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_
     for frame in g.reshape(-1, *g.shape[-2:]):
         blocks = _sampled(frame, side)
         some, smallest = _unclipped(blocks, share), (1e-12 * largest(blocks)) ** 2
-        pixels = blocks.reshape(len(blocks), -1).astype(np.float64)
-        del blocks  # before the spectra take memory
-        means = pixels @ share
-        pixels -= means[:, None]
-        pixels *= window
-        parts = get_fft(xp).rfft2(pixels.reshape(-1, side, side)).view(np.float64).reshape(len(pixels), -1)
+        blocks = blocks.reshape(len(blocks), -1).astype(np.float64)  # each array replaces the one before
+        means = blocks @ share
+        blocks = (blocks - means[:, None]) * window
+        parts = get_fft(xp).rfft2(blocks.reshape(-1, side, side)).view(np.float64).reshape(len(blocks), -1)
         of_band, of_least = asnumpy(xp.square(parts, out=parts) @ masks).T
         some = some & (of_least > smallest)  # what is smaller belongs to clipped or painted areas
         found.append(_Blocks(asnumpy(means)[some], of_band[some], of_least[some], freedom))

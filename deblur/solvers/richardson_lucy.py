@@ -111,10 +111,9 @@ def memory(problem: Problem) -> float:
         return final + freed(torus)
     sides = [min(n, side) for n, side in zip(blur.image_shape, _sides(blur.psf), strict=True)]
     windows = 1 if image < 3 * size * math.prod(sides) else 2 if len(sides) == 3 else 4
-    wide = [n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)]
-    watched = math.prod(wide) * size if windows > 1 else scene
+    watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) if windows > 1 else scene / size
     # Two halves of each window, and what they were after earlier iterations.
-    found = 2 * windows * (6.7 * watched + 6 * size * math.prod(sides)) + problem.frames * image
+    found = 2 * windows * (6.7 * watched + 6 * math.prod(sides)) * size + problem.frames * image
     # The noise is measured in blocks of a plane, in float64 with their spectra: they overlap by half, or are some.
     noise = min(4 * math.prod(blur.image_shape[-2:]), 1 << 22) * 16 * (problem.noise is None) + 2 * image
     return max(found, max(final, noise) + freed(torus))
