@@ -272,8 +272,7 @@ class Output:
             left = shifted(diagnostics.difference, scale.image)
             # Only one with a history may be kept to start from, so that another need not be copied.
             if at == ALL and frames.opacity is None:
-                held = solution.history is not None
-                self.image = frames.restore(part.astype(dtype, copy=held))
+                self.image = frames.restore(part.astype(dtype, copy=solution.history is not None))
                 self.residual = frames.restore(left.astype(dtype, copy=False))
             else:
                 if self.image is None:

@@ -34,6 +34,7 @@ def test_structure_decides():
     assert choice.method not in ("fft", "dct", "dst", "kronecker")
     assert "separable" in choice.refused["kronecker"]
     assert "periodic" in choice.refused["fft"]
+    assert "reflect" in choice.refused["dct"]
 
 
 def test_a_method_that_does_not_fit_memory_is_not_chosen():
@@ -87,16 +88,11 @@ def test_choosing_allocates_nothing_large():
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_row_is_complete(name):
+def test_more_frames_take_no_less_memory(name):
     method = METHODS[name]
-    assert method.name == name
-    assert method.summary
     problem = Problem(Blur(np.ones((3, 3)) / 9, (8, 8), "zero"), 1e-2, method.regularizer)
-    reason = method.refuses(problem)
-    assert reason is None or (isinstance(reason, str) and reason)
-    if reason is None:
-        needed = method.memory(problem)
-        assert 0 <= needed <= method.memory(replace(problem, frames=7))
+    if method.refuses(problem) is None:
+        assert 0 <= method.memory(problem) <= method.memory(replace(problem, frames=7))
 
 
 def test_a_smaller_lambda_moves_the_choice_from_iterating_to_factoring():

@@ -92,8 +92,7 @@ def memory(problem: Problem) -> float:
         image, scene, torus = (size * math.prod(s) for s in (blur.image_shape, blur.scene_shape, blur.torus().lengths))
         # Spectra of H, of HHᵀ and of the preconditioner, real ones with half of the numbers; of each frame the data,
         # x, r, p, and the spectrum and image of a product; and the scene on which the data are centred.
-        frame = 4 * image + 2 * torus + scene * blur.boundary.open
-        return 2 * torus + problem.frames * frame + freed(torus)
+        return 2 * torus + problem.frames * (4 * image + 2 * torus + scene * blur.boundary.open) + freed(torus)
     n1, n2 = torus_of(blur)
     e1, e2 = depth_of(blur)
     border = 2 * (e1 * n2 + e2 * n1)

@@ -2,16 +2,12 @@
 
 import numpy as np
 import pytest
-from structured import PSFS, relative_error, solved
+from structured import relative_error, solved
 
 from deblur.errors import SingularMatrixError
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.solvers import fourier
-
-
-def test_refuses_other_boundaries():
-    assert "reflect" in fourier.refuses(Problem(Blur(PSFS["even"], (9, 8), "reflect"), 1e-3))
 
 
 def test_lambda_zero(rng):
