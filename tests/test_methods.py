@@ -69,7 +69,7 @@ def test_a_volume_takes_the_memory_that_its_method_states(name, rng):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     needed = method.memory(Problem(blur, lam, method.regularizer, dtype=g.dtype))
-    assert 0.85 * peak <= needed - freed(4 * np.prod(blur.torus().lengths)) <= 1.2 * peak
+    assert 0.85 * peak <= needed - freed(4 * np.prod(blur.torus().lengths)) * (name != "fft") <= 1.2 * peak
 
 
 def test_choosing_allocates_nothing_large():

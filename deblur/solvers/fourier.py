@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, all_cores, freed, get_xp
+from ..device import Array, Device, all_cores, get_xp
 from ..operators import torus_gpu
 from ..operators.blur import Blur
 from ..problem import Direct, Factor, Problem
@@ -65,9 +65,9 @@ def refuses(problem: Problem) -> str | None:
 
 def memory(problem: Problem) -> float:
     """Bytes of the verification, which takes more than the solve: see the terms."""
-    image = problem.blur.shape[0] * problem.dtype.itemsize
-    # The PSF's spectrum and the filter; of each frame the scene, g − Hf, and the spectrum and image of a product.
-    return (2 + 4 * problem.frames) * image + freed(image)
+    # The PSF's spectrum and the filter; of each frame the scene, g − Hf, and the spectrum and image of a product: all
+    # of one size, so that what is freed is used again.
+    return (2 + 4 * problem.frames) * problem.blur.shape[0] * problem.dtype.itemsize
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
