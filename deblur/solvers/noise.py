@@ -136,9 +136,10 @@ def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_
     for frame in g.reshape(-1, *g.shape[-2:]):
         blocks = _sampled(frame, side)
         some, smallest = _unclipped(blocks, share), (1e-12 * largest(blocks)) ** 2
-        blocks = blocks.reshape(len(blocks), -1).astype(np.float64)  # each array replaces the one before
+        blocks = blocks.reshape(len(blocks), -1).astype(np.float64)  # in place of the frame's dtype
         means = blocks @ share
-        blocks = (blocks - means[:, None]) * window
+        blocks -= means[:, None]
+        blocks *= window
         parts = get_fft(xp).rfft2(blocks.reshape(-1, side, side)).view(np.float64).reshape(len(blocks), -1)
         of_band, of_least = asnumpy(xp.square(parts, out=parts) @ masks).T
         some = some & (of_least > smallest)  # what is smaller belongs to clipped or painted areas
