@@ -25,9 +25,7 @@ def norms_of(*arrays: Array) -> list[float]:
 
 
 def judged_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array) -> list[float]:
-    """The norms of b, a − λf, g and d, on the host: the first three scenes, the others images, (..., rows, columns)."""
-    if not is_cupy(b):
-        return norms_of(b, a - b.dtype.type(lam) * f, g, d)
+    """The norms of b, a − λf, g and d on a GPU: the first three scenes, the others images, (..., rows, columns)."""
     b, a, f, g, d = (kernels.images(x) for x in (b, a, f, g, d))
     sums, planes = cupy.empty(4, np.float64), b[0]
     room = kernels.Reduction("norms", math.prod(planes.shape[1:]), 4)
@@ -53,12 +51,9 @@ def totals(x: Array) -> Array:
 
 
 def _sum_of_squares(x: np.ndarray) -> float:
-    """In parts, so that no copy in double precision is as large as the image."""
-    flat, sum_of_parts = x.reshape(-1), 0.0
-    for at in range(0, flat.size, 1 << 18):
-        part = flat[at : at + (1 << 18)].astype(np.float64, copy=False)
-        sum_of_parts += float(np.einsum("i,i->", part, part))
-    return sum_of_parts
+    """Without a copy in double precision: einsum converts a few thousand numbers at a time."""
+    every = [*range(x.ndim)]
+    return float(np.einsum(x, every, x, every, [], dtype=np.float64))
 
 
 def largest(x: Array) -> float:

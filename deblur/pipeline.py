@@ -313,8 +313,8 @@ class Deblurrer:
             report_phase("solve" if count == 1 else f"solve {done + 1} of {count}")
             g, data, centre = (x if x is None else x.astype(dtype, copy=False) for x in image.part(at))
             solution = plan.factor.solve(data, start)
-            if warm:
-                self._last = solution, plan.scale
+            self._last = (solution, plan.scale) if warm else None
+            solution = replace(solution, state=None)  # which may be ten times the scene
             diagnostics = verify(problem, data, solution, g)
             synchronize(plan.factor)
             scene = solution.scene if centre is None else combined(solution.scene, centre)

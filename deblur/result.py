@@ -270,10 +270,9 @@ class Output:
             frames.place(into.samples, at, into.take(part, frames.given_part(at)))
         else:
             left = shifted(diagnostics.difference, scale.image)
-            # Without history and state no one else holds the scene, so that it need not be copied.
+            # Only one with a history may be kept to start from, so that another need not be copied.
             if at == ALL and frames.opacity is None:
-                held = solution.history is not None or solution.state is not None
-                self.image = frames.restore(part.astype(dtype, copy=held))
+                self.image = frames.restore(part.astype(dtype, copy=solution.history is not None))
                 self.residual = frames.restore(left.astype(dtype, copy=False))
             else:
                 if self.image is None:

@@ -60,6 +60,7 @@ class Systems:
         """The next direction, from what `aim` was given."""
         self.p *= self._beta
         self.p += self._z
+        del self._z  # before A p takes memory
         return self.p
 
     def advance(self, ap: Array) -> None:

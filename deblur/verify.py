@@ -13,6 +13,7 @@ from .norms import judged_norms, norms_of
 from .operators import torus_gpu
 from .operators.natural import covariance
 from .problem import Problem, Solution
+from .terms import FORMULA
 
 
 @dataclass(frozen=True)
@@ -114,25 +115,28 @@ def verify(
         # A method that stopped before its first iteration, as on a black image, has converged.
         last = 0.0 if past is None or not len(past.primal) else max(past.primal[-1], past.dual[-1])
         return Diagnostics(float(last), data_residual / (size or 1.0), objective, difference, (1.0, size))
-    b, lam = problem.right(g), problem.lam
-    if linear:
+    lam, where = problem.lam, ... if keep is None else (..., *keep)
+    b = problem.right(g)
+    if linear and problem.device.gpu is not None:
         parts = (b, operator.adjoint(difference), scene, image, difference)
-        b, a, scene, image, shown_difference = (x if keep is None else x[(..., *keep)] for x in parts)
+        b, a, scene, image, shown_difference = (x[where] for x in parts)
         found = judged_norms(b, a, scene, lam, image, shown_difference)
         return _diagnostics(found, objective, difference, problem, scene)
     if problem.regularizer == "natural":  # (BBᵀHᵀH + λI) f = BBᵀHᵀ g
         b = covariance(b, operator.boundary, problem.axes)
+    [size] = norms_of(b[where])
     if problem.formula == "hht":
         r = combined(combined(b, operator.forward(operator.adjoint(scene)), b=-1), scene, b=-lam)
-    elif problem.regularizer == "natural":
-        r = covariance(operator.adjoint(difference), operator.boundary, problem.axes)
+    elif problem.regularizer in FORMULA:
+        del b  # before Hᵀ takes memory
+        r = operator.adjoint(difference if fidelity.weights is None else fidelity.weights * difference)
+        if problem.regularizer == "natural":
+            r = covariance(r, operator.boundary, problem.axes)
         r = combined(r, scene, b=-lam)
-    elif problem.regularizer == "identity":
-        r = combined(operator.adjoint(fidelity.weights * difference), scene, b=-lam)
     else:
         r = combined(b, problem.normal(scene), b=-1)
-    norms = norms_of(*(x if keep is None else x[(..., *keep)] for x in (b, r, *shown)))
-    return _diagnostics(norms, objective, difference, problem, scene)
+    norms = [size, *norms_of(*(x[where] for x in (r, *shown)))]
+    return _diagnostics(norms, objective, difference, problem, scene[where])
 
 
 def _diagnostics(

@@ -35,13 +35,13 @@ from functools import cached_property
 
 import numpy as np
 
-from ..device import Array, all_cores, require_memory
+from ..device import Array, all_cores, freed, require_memory, usable_cores
 from ..errors import ConvergenceError
 from ..normalization import Scale, shifted
 from ..norms import norms_of
 from ..pool import pool
 from ..problem import Problem, Solution
-from ..terms import DIFFERENCES, REGULARIZERS, Regularizer
+from ..terms import DIFFERENCES, REGULARIZERS
 from . import admm_gpu
 from .admm_arrays import ArraySteps
 from .certificate import excess
@@ -59,20 +59,23 @@ def refuses(problem: Problem) -> str | None:
 
 def memory(problem: Problem) -> float:
     """Bytes: see `deblur.problem`."""
-    pixels = problem.frames * math.prod(problem.operator.scene_shape)
-    return _bytes(problem, REGULARIZERS.get(problem.regularizer, ()), pixels)
+    operator, regularizers = problem.operator, REGULARIZERS.get(problem.regularizer, ())
+    parts = sum(len(DIFFERENCES[p.differences](problem.axes)) for p in regularizers)
+    boxed = problem.bounds is not None or operator.boundary.dark or not regularizers
+    parts += 3 * (operator.terms - 1) if splits(operator) else 0
+    blur = operator.mean_blur if splits(operator) else operator.shift_invariant
+    shape = operator.scene_shape if blur is None or operator.boundary.continued else blur.torus().lengths
+    domain = math.prod(shape) * problem.dtype.itemsize
+    # Each core has a block of the differences, the relaxed and the new ones, and of what their proximal map takes.
+    blocks = 0 if problem.device.gpu is not None else min(usable_cores() << 19, problem.frames * domain) * 4 * parts
+    # Two copies of each split's images, one split being the data's; x, the next x, K x, the right-hand side, a
+    # spectrum, the data, W; K, |K|² and the step's inverse in frequency; the image's own data.
+    return problem.frames * domain * (12 + 2 * parts + 2 * boxed) + blocks + freed(domain)
 
 
 def prepare(problem: Problem) -> Admm:
     """The domain, the symbols of the differences, and the weights on it."""
     return Admm(problem)
-
-
-def _bytes(problem: Problem, regularizers: tuple[Regularizer, ...], pixels: int) -> int:
-    parts = sum(len(DIFFERENCES[p.differences](problem.axes)) for p in regularizers)
-    boxed = problem.bounds is not None or problem.operator.boundary.dark or not regularizers
-    parts += 3 * (problem.operator.terms - 1) if splits(problem.operator) else 0
-    return pixels * problem.dtype.itemsize * (12 + 2 * parts + 2 * boxed)
 
 
 class Admm:
@@ -85,19 +88,9 @@ class Admm:
         self.boxed = problem.bounds is not None or domain.pinned or not self.regularizers
 
     @cached_property
-    def symbols(self) -> list[Array]:
-        """Σ|L|² of each regularizer in frequency."""
-        return [self.domain.symbol(p.differences) for p in self.regularizers]
-
-    @cached_property
-    def weights(self) -> Array:
-        """W as the frames have it."""
-        return all_weights(self.problem)
-
-    @cached_property
     def w(self) -> Array:
         """W on the domain, zero beyond the frame."""
-        return self.on_domain(self.weights)
+        return self.on_domain(all_weights(self.problem))
 
     def on_domain(self, part: Array) -> Array:
         """Images (k, c, M, N) laid into those that K gives."""
@@ -129,8 +122,7 @@ class Admm:
         domain = self.domain
         frames, gpu = math.prod(g.shape[:2]), problem.device.gpu
         require_memory(
-            _bytes(problem, self.regularizers, frames * math.prod(domain.shape))
-            - (0 if gpu is None else pool(gpu).nbytes),
+            int(memory(replace(problem, frames=frames))) - (0 if gpu is None else pool(gpu).nbytes),
             problem.xp,
             f"ADMM on {frames} frame(s) of {' x '.join(map(str, domain.shape))}",
             "restore the frames one by one, or tiles of the image that overlap by the PSF's size",

@@ -14,7 +14,7 @@ from ..problem import Problem
 from ..terms import DIFFERENCES, Difference, Regularizer, inside
 from .domain import BlockMap
 from .splits import RELAXATION, Split, State, Steps
-from .start import first_scene
+from .start import all_weights, first_scene
 
 if TYPE_CHECKING:
     from .admm import Admm
@@ -33,7 +33,7 @@ class ArraySteps(Steps):
         self.counted = problem.operator.boundary.wraps
 
     def statistics(self) -> tuple[float, float, float, float]:
-        g, w = self.g, self.factor.weights
+        g, w = self.g, all_weights(self.problem)
         visible = self.xp.broadcast_to((w > 0).astype(g.dtype), g.shape)
         count = float(sum_of(visible))
         mean = float(sum_of(visible * g)) / count
@@ -60,8 +60,8 @@ class ArraySteps(Steps):
     def prepare(self, lam: float, rtol: float, armed: bool) -> None:
         self.lam, self.tolerance = lam, rtol if armed else -1.0
         symbol: Array = 0 * sum(self.domain.squares)
-        for part, split in zip(self.factor.symbols, self.splits[1:], strict=False):
-            symbol = symbol + split.rho * part
+        for regularizer, split in zip(self.factor.regularizers, self.splits[1:], strict=False):
+            symbol = symbol + split.rho * self.domain.symbol(regularizer.differences)
         if self.factor.boxed:
             symbol = symbol + self.splits[-1].rho
         # Errors of the step add to the residuals that decide when to stop.

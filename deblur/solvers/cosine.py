@@ -18,10 +18,12 @@ Neumann boundary conditions", SIAM J. Sci. Comput. 21 (1999), Theorem 3.2.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device
+from ..device import Array, Device, freed
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import Factor, Problem
@@ -41,8 +43,11 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the spectrum, and of arrays of the image's size."""
-    return (2 + 3 * problem.frames) * problem.blur.shape[0] * problem.dtype.itemsize
+    """Bytes of the verification, which takes more than the solve: see the terms."""
+    size, frames, torus = problem.dtype.itemsize, problem.frames, math.prod(problem.blur.torus().lengths)
+    # The eigenvalues and the filter; the PSF's spectrum on the torus; of each frame the scene, and for Hf the
+    # continued scene, the same with zeros, and its spectrum.
+    return ((2 + frames) * problem.blur.shape[0] + (1 + 3 * frames) * torus) * size + freed(torus * size)
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:

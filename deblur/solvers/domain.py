@@ -96,8 +96,9 @@ class Domain(Protocol):
         power = self.power if power is None else power
         total = (power if rho == 1 else rho * power) + symbol
         floor = np.finfo(self.dtype).eps * float(total.max())
-        total = get_xp(total).maximum(total, floor)  # what no term determines stays zero
-        return (1 / total).astype(self.dtype)
+        xp = get_xp(total)
+        xp.maximum(total, floor, out=total)  # what no term determines stays zero
+        return xp.divide(1, total, out=total).astype(self.dtype, copy=False)
 
     def regularised(self, rho: float, lam: float, kind: str, power: Array | None = None) -> Array:
         """`inverse` for λ times the squared moduli of differences of a kind."""
@@ -142,10 +143,14 @@ class TorusDomain(Domain):
         self.scene = tuple(map(slice, blur.scene_shape))
         self.frame = blur.crop
         self.pinned = blur.boundary.dark
-        self.ks = self._spectra(blur)
+        self._psfs, self._origin = [blur.psf], blur.origin
 
-    def _spectra(self, blur: Blur) -> list[Array]:
-        return [self.torus.spectrum(blur.psf, blur.origin, self.dtype)]
+    @cached_property
+    def ks(self) -> list[Array]:
+        return [self._spectrum(h) for h in self._psfs]
+
+    def _spectrum(self, psf: Array) -> Array:
+        return self.torus.spectrum(psf, self._origin, self.dtype)
 
     @cached_property
     def power(self) -> Array:
@@ -153,7 +158,7 @@ class TorusDomain(Domain):
 
     @property
     def spectrum(self) -> Array:
-        return self.ks[0]
+        return self.ks[0] if self.parts == 1 else self.power
 
     def power_of(self, operator: Operator) -> Array:
         return operator.power(self.torus)
@@ -169,20 +174,20 @@ class TorusDomain(Domain):
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
         inverse, [k] = self.inverse(rho, symbol), self.ks
-        data = (k.conj() * (rho * inverse)).astype(k.dtype)
 
         def step(t: list[Array], right: Array, _x: Array) -> tuple[Array, list[Array]]:
             a, b = self.torus.analyse(t[0]), self.torus.analyse(right, overwrite=True)
 
             def multiply(i: int, rows: slice) -> None:
                 first, second = a[i, :, rows], b[i, :, rows]
-                first *= data[rows]
-                second *= inverse[rows]
+                first *= rho * k[rows].conj()
                 first += second
+                first *= inverse[rows]
                 second[...] = first * k[rows]
 
             run(multiply, k.shape[0])
-            return self.torus.synthesise(a, overwrite=True), [self.torus.synthesise(b, overwrite=True)]
+            a = self.torus.synthesise(a, overwrite=True)  # its spectrum is freed before the second transform
+            return a, [self.torus.synthesise(b, overwrite=True)]
 
         return step
 
@@ -199,26 +204,19 @@ class VaryingDomain(TorusDomain):
     """
 
     def __init__(self, operator: VaryingBlur, dtype: np.dtype, device: Device) -> None:
-        weights, self._psfs = operator.principal(dtype, device)
         super().__init__(operator.mean_blur, dtype, device)
-        self.parts = len(self.ks)
+        weights, (*self._psfs,) = operator.principal(dtype, device)
+        self.parts = len(self._psfs)
         # Beyond the frame, where there are no data, any weights serve.
-        self.mixed = tuple(device.xp.zeros(self.shape, dtype) for _ in self.ks)
+        self.mixed = tuple(device.xp.zeros(self.shape, dtype) for _ in self._psfs)
         self.mixed[0][...] = 1
         for wide, w in zip(self.mixed, weights, strict=True):
             wide[self.frame] = w
         self.mixed_power = sum(w * w for w in self.mixed)
 
-    def _spectra(self, blur: Blur) -> list[Array]:
-        def spectrum(psf: Array) -> Array:
-            return self.torus.spectrum(psf, blur.origin, self.dtype)
-
-        stack = self.device.xp.stack
-        return [stack([spectrum(c) for c in h]) if h.ndim == 3 else spectrum(h) for h in self._psfs]
-
-    @property
-    def spectrum(self) -> Array:
-        return self.power
+    def _spectrum(self, psf: Array) -> Array:
+        one = super()._spectrum
+        return self.device.xp.stack([one(c) for c in psf]) if psf.ndim == 3 else one(psf)
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
         inverse = self.inverse(rho, symbol)

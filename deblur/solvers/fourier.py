@@ -64,8 +64,10 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the spectrum, and of arrays of the image's size."""
-    return (4 + 3 * problem.frames) * problem.blur.shape[0] * problem.dtype.itemsize
+    """Bytes of the verification, which takes more than the solve: see the terms."""
+    # The PSF's spectrum and the filter; of each frame the scene, g − Hf, and the spectrum and image of a product: all
+    # of one size, so that what is freed is used again.
+    return (2 + 4 * problem.frames) * problem.blur.shape[0] * problem.dtype.itemsize
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
@@ -89,11 +91,7 @@ class _Division(Direct):
         if problem.device.gpu is not None:
             self._multiplier = torus_gpu.quotient(h, problem.lam)
         else:
-            modulus = abs(h)
-            modulus *= modulus
-            modulus += modulus.dtype.type(problem.lam)
-            self._multiplier = h.conj()
-            self._multiplier /= modulus
+            self._multiplier = h.conj() / (abs(h) ** 2 + float(problem.lam))
         self._torus = problem.blur.torus(problem.device)
 
     @all_cores()

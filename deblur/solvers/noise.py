@@ -135,13 +135,14 @@ def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_
     found = []
     for frame in g.reshape(-1, *g.shape[-2:]):
         blocks = _sampled(frame, side)
-        pixels = blocks.reshape(len(blocks), -1).astype(np.float64)
-        means = pixels @ share
-        spectra = get_fft(xp).rfft2(((pixels - means[:, None]) * window).reshape(blocks.shape))
-        parts = spectra.view(np.float64).reshape(len(blocks), -1)
-        of_band, of_least = asnumpy(xp.square(parts) @ masks).T
-        # What is smaller belongs to clipped or painted areas.
-        some = _unclipped(pixels, share, blocks) & (of_least > (1e-12 * largest(blocks)) ** 2)
+        some, smallest = _unclipped(blocks, share), (1e-12 * largest(blocks)) ** 2
+        blocks = blocks.reshape(len(blocks), -1).astype(np.float64)  # in place of the frame's dtype
+        means = blocks @ share
+        blocks -= means[:, None]
+        blocks *= window
+        parts = get_fft(xp).rfft2(blocks.reshape(-1, side, side)).view(np.float64).reshape(len(blocks), -1)
+        of_band, of_least = asnumpy(xp.square(parts, out=parts) @ masks).T
+        some = some & (of_least > smallest)  # what is smaller belongs to clipped or painted areas
         found.append(_Blocks(asnumpy(means)[some], of_band[some], of_least[some], freedom))
     return found
 
@@ -160,11 +161,11 @@ def _sampled(g: Array, side: int) -> Array:
     return get_xp(g).concatenate(found)
 
 
-def _unclipped(pixels: Array, share: Array, blocks: Array) -> np.ndarray:
-    """Which blocks (n, pixels) have hardly a clipped pixel, if they are enough; all otherwise."""
-    count, size = pixels.shape
+def _unclipped(blocks: Array, share: Array) -> np.ndarray:
+    """Which blocks (n, side, side) have hardly a clipped pixel, if they are enough; all otherwise."""
+    count, size, dtype = len(blocks), len(share), blocks.dtype
     limits = float(blocks.min()), float(blocks.max())
-    ends = [asnumpy((pixels == end).astype(np.float64) @ share) for end in limits]
+    ends = [asnumpy((blocks.reshape(count, -1) == end).astype(dtype) @ share.astype(dtype)) for end in limits]
     clipped = sum(x for x in ends if size * x.sum() > max(8, _CLIPPED * count * size))
     whole = np.broadcast_to(clipped <= _CLIPPED, count)
     return whole if whole.sum() * min(_PARTS) >= 1 else np.ones(count, bool)

@@ -60,7 +60,7 @@ import math
 import numpy as np
 
 from ..combined import combined
-from ..device import Array, all_cores
+from ..device import Array, all_cores, freed
 from ..linalg.krylov import cg
 from ..norms import norms_of
 from ..operators.blur import Blur
@@ -89,7 +89,10 @@ def memory(problem: Problem) -> float:
     """Bytes of arrays on the torus, of the border's matrices, and of the basis that GMRES stores."""
     blur, size = problem.blur, problem.dtype.itemsize
     if problem.axes != 2:
-        return (4 + 14 * problem.frames) * size * math.prod(blur.torus().lengths)
+        image, scene, torus = (size * math.prod(s) for s in (blur.image_shape, blur.scene_shape, blur.torus().lengths))
+        # Spectra of H, of HHᵀ and of the preconditioner, real ones with half of the numbers; of each frame the data,
+        # x, r, p, and the spectrum and image of a product; and the scene on which the data are centred.
+        return 2 * torus + problem.frames * (4 * image + 2 * torus + scene * blur.boundary.open) + freed(torus)
     n1, n2 = torus_of(blur)
     e1, e2 = depth_of(blur)
     border = 2 * (e1 * n2 + e2 * n1)
@@ -244,7 +247,9 @@ class _Conjugate:
     @all_cores()
     def __init__(self, problem: Problem) -> None:
         self._problem, self._domain = problem, domain_of(problem)
-        self._inverse = self._domain.inverse(1.0, problem.lam)
+        # The domain need not keep spectra that no iteration uses.
+        power = None if problem.blur.boundary.continued else self._domain.power_of(problem.blur)
+        self._inverse = self._domain.inverse(1.0, problem.lam, power)
 
     def correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
         """z with A z = r to half the target, the iterations it took, whether it got there."""

@@ -35,6 +35,8 @@ from .schedule import history
 _FIRST, _FALL, _ITERATIONS = 0.5, 16, 40
 _ENOUGH = 0.05  # relative residual and change that count as converged once the strength is constant
 
+memory = admm.memory
+
 
 def refuses(problem: Problem) -> str | None:
     """None if the method serves the problem, else the reason in words."""
@@ -43,11 +45,6 @@ def refuses(problem: Problem) -> str | None:
     if not problem.lam > 0:
         return "λ sets the denoiser's strength and must be above 0"
     return None
-
-
-def memory(problem: Problem) -> float:
-    """Bytes: those of ADMM."""
-    return admm.memory(problem)
 
 
 def prepare(problem: Problem) -> PlugAndPlay:

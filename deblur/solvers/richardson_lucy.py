@@ -60,7 +60,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, all_cores, random_signs
+from ..device import Array, all_cores, freed, random_signs
 from ..normalization import Scale, shifted
 from ..norms import largest
 from ..norms import total as sum_of
@@ -98,22 +98,25 @@ def memory(problem: Problem) -> float:
     """Bytes of the final run, or of the run before it that finds how many iterations: see `deblur.problem`."""
     if problem.lam > 0:
         return admm.memory(_nonnegative(problem))
-    operator, more = problem.operator, problem.frames - 1
-    scene, image = math.prod(operator.scene_shape), math.prod(operator.image_shape)
+    operator, size, more = problem.operator, problem.dtype.itemsize, problem.frames - 1
+    scene, image = math.prod(operator.scene_shape) * size, math.prod(operator.image_shape) * size
     blur = operator.shift_invariant
     if blur is None:
-        return 16.0 * scene * problem.frames * problem.dtype.itemsize
-    # On the torus: the spectrum of the PSF and one image with its transform; the rest is the point, the scene, Hᵀw,
-    # the counts and their ratio.
-    torus = (3.2 if problem.device.gpu is None else 3.0) * math.prod(blur.torus().lengths)
-    final = torus + 3 * scene + 1.8 * image + more * (scene + 1.2 * image)
+        return 16.0 * scene * problem.frames
+    # On the torus the spectrum of the PSF, and that and the image of a product; the point, the scene and Hᵀw; the
+    # counts and their ratio.
+    torus = math.prod(blur.torus().lengths) * size
+    final = 3 * torus + 3 * scene + 2 * image + more * (scene + 1.2 * image)
+    if problem.stop.rtol is not None:
+        return final + freed(torus)
     sides = [min(n, side) for n, side in zip(blur.image_shape, _sides(blur.psf), strict=True)]
-    windows = 1 if image < 3 * math.prod(sides) else 2 if len(sides) == 3 else 4
-    watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) if windows > 1 else scene
+    windows = 1 if image < 3 * size * math.prod(sides) else 2 if len(sides) == 3 else 4
+    watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) if windows > 1 else scene / size
     # Two halves of each window, and what they were after earlier iterations.
-    found = 2 * windows * (6.7 * watched + 6 * math.prod(sides)) + problem.frames * image
-    found *= problem.stop.rtol is None
-    return max(final, found) * problem.dtype.itemsize
+    found = 2 * windows * (6.7 * watched + 6 * math.prod(sides)) * size + problem.frames * image
+    # The noise is measured in blocks of a plane, in float64 with their spectra: they overlap by half, or are some.
+    noise = min(4 * math.prod(blur.image_shape[-2:]), 1 << 22) * 16 * (problem.noise is None) + 2 * image
+    return max(found, max(final, noise) + freed(torus))
 
 
 def prepare(problem: Problem) -> Factor:
@@ -133,10 +136,7 @@ class RichardsonLucy:
     """The weights of the pixels; the problem has bounds that are not negative."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.w = all_weights(problem)
-        if problem.fidelity.weights is None:  # no array of ones
-            self.w = problem.xp.broadcast_to(self.w[(slice(1),) * self.w.ndim].copy(), self.w.shape)
+        self.problem, self.w = problem, all_weights(problem)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Restore each frame by itself, its channels together; see `deblur.problem.Factor`."""

@@ -22,10 +22,6 @@ def test_refuses_less_symmetry(name):
     assert "each axis" in cosine.refuses(Problem(Blur(PSFS[name], (9, 8), "reflect"), 1e-3))
 
 
-def test_refuses_other_boundaries():
-    assert "'zero'" in cosine.refuses(Problem(Blur(PSFS["symmetric"], (9, 8), "zero"), 1e-3))
-
-
 def test_quadrant_drops_a_rim_of_zeros_and_looks_at_the_origin():
     h = np.zeros((5, 7))
     h[1:4, 3] = 1, 2, 1

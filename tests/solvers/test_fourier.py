@@ -2,16 +2,12 @@
 
 import numpy as np
 import pytest
-from structured import PSFS, relative_error, solved
+from structured import relative_error, solved
 
 from deblur.errors import SingularMatrixError
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.solvers import fourier
-
-
-def test_refuses_other_boundaries():
-    assert "reflect" in fourier.refuses(Problem(Blur(PSFS["even"], (9, 8), "reflect"), 1e-3))
 
 
 def test_lambda_zero(rng):
@@ -23,7 +19,3 @@ def test_lambda_zero(rng):
     assert relative_error(restored, f) <= 1e-12
     with pytest.raises(SingularMatrixError, match="larger λ"):
         fourier.prepare(Problem(Blur(np.full((2, 2), 0.25), (8, 8), "periodic"), 0.0))
-
-
-def test_memory_counts_the_spectrum_and_the_image():
-    assert fourier.memory(Problem(Blur(PSFS["even"], (64, 64), "periodic"), 1e-3)) >= 64 * 64 * 8 * 3
