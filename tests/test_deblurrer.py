@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from refusals import refused
 
 import deblur
 from deblur.methods import METHODS, Method
@@ -191,7 +192,5 @@ def test_on_a_gpu_it_pickles_and_serves_threads(cupy, method):
 @pytest.mark.gpu
 def test_an_image_on_the_other_device_is_refused(cupy):
     restore = deblur.Deblurrer(PSF, (24, 24), 1e-3, gpu=True, boundary="zero")
-    with pytest.raises(TypeError, match="the cpu and this Deblurrer was set up for the gpu 0"):
-        restore(np.zeros((24, 24)))
-    with pytest.raises(deblur.NoGPUError, match="there is no GPU 99"):
-        deblur.Deblurrer(PSF, (24, 24), 1e-3, gpu=99, boundary="zero")
+    refused(TypeError, "the cpu and this Deblurrer was set up for the gpu 0", restore, np.zeros((24, 24)))
+    refused(deblur.NoGPUError, "there is no GPU 99", deblur.Deblurrer, PSF, (24, 24), 1e-3, gpu=99, boundary="zero")

@@ -9,6 +9,7 @@ import types
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 import deblur
 
@@ -178,14 +179,12 @@ def test_inversion_leaves_out_what_would_take_longer_than_the_limit(results, inv
 
 
 def test_inversion_of_something_else_than_a_square_image_is_refused(inversion):
-    with pytest.raises(SystemExit, match="1000 is not the number of pixels of a square image"):
-        inversion.main(["--sizes", "1000"])
+    refused(SystemExit, "1000 is not the number of pixels of a square image", inversion.main, ["--sizes", "1000"])
 
 
 def test_inversion_believes_no_wrong_inverse(results, inversion, monkeypatch):
     monkeypatch.setitem(inversion.METHODS, "Gauss-Jordan", lambda xp, a: xp.linalg.inv(a) * 1.01)
-    with pytest.raises(SystemExit, match="wrong inverse"):
-        inversion.main(["--sizes", "64"])
+    refused(SystemExit, "wrong inverse", inversion.main, ["--sizes", "64"])
 
 
 # ---------------------------------------------------------------- QR

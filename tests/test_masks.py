@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from deblur.device import asnumpy
 from deblur.masks import check_mask, check_weights
@@ -33,8 +34,7 @@ def test_a_mask_of_zeros_and_ones_becomes_boolean(dtype, xp):
     ],
 )
 def test_an_invalid_mask_is_refused(mask, error, words):
-    with pytest.raises(error, match=words):
-        check_mask(mask, SHAPE)
+    refused(error, words, check_mask, mask, SHAPE)
 
 
 def test_weights_stay_as_they_are(xp):
@@ -55,5 +55,4 @@ def test_weights_stay_as_they_are(xp):
     ],
 )
 def test_invalid_weights_are_refused(weights, error, words):
-    with pytest.raises(error, match=words):
-        check_weights(weights)
+    refused(error, words, check_weights, weights)

@@ -8,6 +8,7 @@ import scipy.ndimage
 import skimage.metrics
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from deblur.metrics import mse, psnr, ssim
 
@@ -87,27 +88,21 @@ def test_ssim_of_colours_is_the_mean_over_them(rng):
 def test_images_that_cannot_be_compared_are_refused(measure):
     a = np.ones((16, 16))
     for other in (a[:, :-1], a[:, :1]):  # the second would broadcast
-        with pytest.raises(ValueError, match="different shapes"):
-            measure(a, other)
-    with pytest.raises(ValueError, match="no pixels"):
-        measure(a[:0], a[:0])
+        refused(ValueError, "different shapes", measure, a, other)
+    refused(ValueError, "no pixels", measure, a[:0], a[:0])
     for value in (np.nan, np.inf):
         bad = a.copy()
         bad[3, 4] = value
-        with pytest.raises(ValueError, match=r"image holds 1 value.*\(3, 4\)"):
-            measure(a, bad)
-        with pytest.raises(ValueError, match="truth holds 1 value"):
-            measure(bad, a)
-    with pytest.raises(TypeError, match="real numbers"):
-        measure(a, a.astype(complex))
+        refused(ValueError, r"image holds 1 value.*\(3, 4\)", measure, a, bad)
+        refused(ValueError, "truth holds 1 value", measure, bad, a)
+    refused(TypeError, "real numbers", measure, a, a.astype(complex))
 
 
 @pytest.mark.parametrize("data_range", [0, -1, math.nan, math.inf])
 @pytest.mark.parametrize("measure", [psnr, ssim])
 def test_data_range_must_be_one(measure, data_range):
     a = np.ones((16, 16))
-    with pytest.raises(ValueError, match="data_range"):
-        measure(a, a, data_range=data_range)
+    refused(ValueError, "data_range", measure, a, a, data_range=data_range)
 
 
 @pytest.mark.parametrize(
@@ -122,12 +117,10 @@ def test_data_range_must_be_one(measure, data_range):
     ],
 )
 def test_ssim_needs_room_for_its_window(shape, axis, words):
-    with pytest.raises(ValueError, match=words):
-        ssim(np.ones(shape), np.ones(shape), channel_axis=axis)
+    refused(ValueError, words, ssim, np.ones(shape), np.ones(shape), channel_axis=axis)
 
 
 @pytest.mark.gpu
 def test_mixed_sides_are_refused(cupy):
     a = np.ones((4, 4))
-    with pytest.raises(TypeError, match="mixed"):
-        mse(a, cupy.asarray(a))
+    refused(TypeError, "mixed", mse, a, cupy.asarray(a))

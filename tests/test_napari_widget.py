@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 
 import deblur
 
@@ -34,11 +35,9 @@ def test_frames_are_restored_as_alone_with_progress_and_can_be_cancelled(example
     many = np.tile(frames, (9, 1, 1, 1))
     with pytest.raises(example.Cancelled):
         [stop.set() for _ in example.restored(many, H, 1e-2, False, stop, method="tv", rtol=1e-12)]
-    with pytest.raises(ValueError, match=r"shape \(20,\)"):
-        next(example.restored(frames[0, 0, :, 0], H, 1e-2, False, stop))
+    refused(ValueError, r"shape \(20,\)", next, example.restored(frames[0, 0, :, 0], H, 1e-2, False, stop))
     dark = types.SimpleNamespace(name="dark", data=np.zeros((3, 3)))
-    with pytest.raises(ValueError, match="dark is no PSF"):
-        example.shown_psf("", dark)
+    refused(ValueError, "dark is no PSF", example.shown_psf, "", dark)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from deblur import Blur, choose_lambda, plot, psf
 
@@ -65,10 +66,8 @@ def test_filter_factors(xp):
     assert (np.diff(x) > 0).all()
     np.testing.assert_allclose(y, 1 / (1 + 0.09 / x**2))
     drawn(plot.filter_factors(s, 0.0).figure)
-    with pytest.raises(ValueError, match="no positive"):
-        plot.filter_factors(xp.zeros(3), 0.1)
-    with pytest.raises(ValueError, match="finite"):
-        plot.filter_factors(s, float("nan"))
+    refused(ValueError, "no positive", plot.filter_factors, xp.zeros(3), 0.1)
+    refused(ValueError, "finite", plot.filter_factors, s, float("nan"))
     x = plot.filter_factors(np.linspace(0.1, 1, 50_000), 0.1).lines[0].get_xdata()  # thinned from end to end
     assert len(x) <= 4000
     assert (x[0], x[-1]) == (0.1, 1.0)
@@ -114,14 +113,10 @@ def test_given_axes_and_figures_are_used(choice):
 
 
 def test_an_input_without_a_curve_is_refused():
-    with pytest.raises(ValueError, match="given as a number"):
-        plot.l_curve(SimpleNamespace(lambda_choice=None))
-    with pytest.raises(TypeError, match="takes the Result .* not ndarray"):
-        plot.picard(np.eye(5))
-    with pytest.raises(ValueError, match="shape"):
-        plot.residual_image(np.zeros(7))
-    with pytest.raises(ValueError, match="shape"):
-        plot.cumulative_periodogram(np.zeros(7))
+    refused(ValueError, "given as a number", plot.l_curve, SimpleNamespace(lambda_choice=None))
+    refused(TypeError, "takes the Result .* not ndarray", plot.picard, np.eye(5))
+    refused(ValueError, "shape", plot.residual_image, np.zeros(7))
+    refused(ValueError, "shape", plot.cumulative_periodogram, np.zeros(7))
 
 
 def test_pyplot_is_not_imported_and_matplotlib_only_on_use():
@@ -145,7 +140,5 @@ def test_a_volume_is_drawn_from_three_sides_in_its_proportions(rng):
         np.testing.assert_array_equal(image.get_array(), side)
     np.testing.assert_allclose(shown[0].get_extent(), (0, 1.4, 0.5, 0))
     np.testing.assert_allclose(shown[1].get_extent(), (0, 1.2, 0.5, 0))
-    with pytest.raises(ValueError, match="v: a volume has three axes"):
-        plot.volumes({"v": v[0]})
-    with pytest.raises(ValueError, match="three positive sizes"):
-        plot.volumes({"v": v}, (1, 0, 1))
+    refused(ValueError, "v: a volume has three axes", plot.volumes, {"v": v[0]})
+    refused(ValueError, "three positive sizes", plot.volumes, {"v": v}, (1, 0, 1))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from problems import problem_of
 from references import dense_differences
+from refusals import refused
 from structured import PSFS, blurs
 
 import deblur
@@ -230,8 +231,7 @@ def test_float32(xp):
 
 def test_too_large_for_the_dense_method():
     blur = Blur(deblur.psf.camera_shake(7, seed=1), (2000, 2000), "unknown")
-    with pytest.raises(InsufficientMemoryError, match="probing"):
-        posterior_std(blur, 1e-2, noise=1, method="cholesky")
+    refused(InsufficientMemoryError, "probing", posterior_std, blur, 1e-2, noise=1, method="cholesky")
 
 
 @pytest.mark.parametrize(
@@ -265,14 +265,12 @@ def test_too_large_for_the_dense_method():
 )
 def test_bad_input(arguments, message):
     arguments = {"lam": 0.1, "noise": 1.0, **arguments}
-    with pytest.raises(ValueError, match=message):
-        posterior_std(Blur(PSFS["asymmetric"], (8, 8)), arguments.pop("lam"), **arguments)
+    refused(ValueError, message, posterior_std, Blur(PSFS["asymmetric"], (8, 8)), arguments.pop("lam"), **arguments)
 
 
 @pytest.mark.parametrize("given", [np.ones((8, 8)), Blur(PSFS["asymmetric"], (8, 8))])
 def test_a_lambda_without_its_regularizer_is_refused(given):
-    with pytest.raises(TypeError, match="takes the Result of deblur.solve"):
-        deblur.posterior_std(given, noise=1.0)
+    refused(TypeError, "takes the Result of deblur.solve", deblur.posterior_std, given, noise=1.0)
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
@@ -301,12 +299,9 @@ def test_a_result_knows_its_regularizer(rng, boundary, prior):
 @pytest.mark.parametrize("value", [True, np.True_])
 def test_a_truth_value_is_neither_lambda_nor_noise(value):
     blur = Blur(np.ones((1, 1)), (5, 5))
-    with pytest.raises(ValueError, match="True"):
-        posterior_std(blur, value, noise=1.0)
-    with pytest.raises(ValueError, match="True"):
-        posterior_std(blur, 1.0, noise=value)
-    with pytest.raises(ValueError, match="True"):
-        deblur.QRDeblurrer(np.ones((1, 1)), (5, 5), value)
+    refused(ValueError, "True", posterior_std, blur, value, noise=1.0)
+    refused(ValueError, "True", posterior_std, blur, 1.0, noise=value)
+    refused(ValueError, "True", deblur.QRDeblurrer, np.ones((1, 1)), (5, 5), value)
 
 
 # ---------------------------------------------------------------- estimates that are not linear

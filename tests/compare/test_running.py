@@ -15,6 +15,7 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 import scipy.signal
+from refusals import refused
 
 import deblur
 from deblur import cli, compare
@@ -84,8 +85,7 @@ def test_noise_forms():
     assert kinds == ("gaussian", "gaussian", "salt-pepper", "poisson", "gaussian")
     assert levels == (0.01, 0.01, 0.02, 400, 0)
     for text in ("pepper:0.1", "gaussian:much", "noise", ""):
-        with pytest.raises(ValueError, match="salt-pepper:LEVEL"):
-            cases.parse_noise(text)
+        refused(ValueError, "salt-pepper:LEVEL", cases.parse_noise, text)
 
 
 @pytest.mark.parametrize("shape", [(4, 5), (3, 6), (1, 2)])
@@ -139,8 +139,7 @@ def test_flat_and_black_pictures(picture):
 def test_a_psf_that_is_none(picture):
     no_pixels = np.zeros((3, 0))
     for bad, word in ((np.ones(5), "2-D"), (np.full((3, 3), np.nan), "NaN"), (no_pixels, "empty|pixels")):
-        with pytest.raises(ValueError, match=word):
-            compare.make_cases(picture, bad)
+        refused(ValueError, word, compare.make_cases, picture, bad)
 
 
 def test_default_is_the_middle_of_camera():
@@ -181,8 +180,7 @@ def test_files_of_all_kinds_are_taken_or_refused_in_words(tmp_path, rng):
         (np.zeros((0, 30)), "shape"),
         (expected * 1j, "real numbers"),
     ):
-        with pytest.raises((ValueError, TypeError, OSError), match=word):
-            cases.load_picture(name)
+        refused((ValueError, TypeError, OSError), word, cases.load_picture, name)
 
 
 def test_values_beyond_one_are_scaled_and_it_is_said(picture):
@@ -194,15 +192,11 @@ def test_values_beyond_one_are_scaled_and_it_is_said(picture):
 
 
 def test_tiny_and_huge_pictures_are_refused_before_any_work(picture, monkeypatch):
-    with pytest.raises(ValueError, match="too few for a PSF of 5 x 5"):
-        run(picture[:8, :8])
-    with pytest.raises(ValueError, match="size must lie between"):
-        run(picture, size=39)
-    with pytest.raises(ValueError, match="positive whole number"):
-        run(picture, size=0)
+    refused(ValueError, "too few for a PSF of 5 x 5", run, picture[:8, :8])
+    refused(ValueError, "size must lie between", run, picture, size=39)
+    refused(ValueError, "positive whole number", run, picture, size=0)
     monkeypatch.setattr("deblur.device.free_memory", lambda xp: 100_000)
-    with pytest.raises(InsufficientMemoryError, match="take a part of it"):
-        run(picture)
+    refused(InsufficientMemoryError, "take a part of it", run, picture)
 
 
 def test_nine_pixels_a_side_still_compare(picture):
@@ -360,10 +354,10 @@ def test_peak_memory_is_what_was_held():
 def test_methods_with_another_boundary_say_so_or_refuse(picture):
     own = run(picture, 0.01, "unknown", ["fft", "skimage-wiener"]).rows[1:]
     assert [(row.status, row.assumes) for row in own] == [("ok", "periodic")] * 2
-    refused = run(picture, 0.01, "unknown", ["fft", "skimage-wiener"], other_boundary="refuse").rows[1:]
-    assert [row.status for row in refused] == ["refused"] * 2
-    assert "periodic" in refused[0].reason
-    assert "assumes boundary 'periodic'" in refused[1].reason
+    rows = run(picture, 0.01, "unknown", ["fft", "skimage-wiener"], other_boundary="refuse").rows[1:]
+    assert [row.status for row in rows] == ["refused"] * 2
+    assert "periodic" in rows[0].reason
+    assert "assumes boundary 'periodic'" in rows[1].reason
 
 
 def test_oracle_rows_say_so_and_are_no_worse(picture):
@@ -417,8 +411,7 @@ def test_a_picture_that_came_blurred_has_no_truth(picture):
     assert row.whiteness is not None
     assert found.best() is None
     assert "no sharp one" in found.to_html()
-    with pytest.raises(ValueError, match="must be named"):
-        compare.run(blurred=True)
+    refused(ValueError, "must be named", compare.run, blurred=True)
     oracle = run(picture, blurred=True, methods=["auto"], oracle=True)
     assert len(oracle.rows) == 2  # nothing to look at
 
@@ -456,8 +449,7 @@ def test_an_interrupted_run_is_kept_and_resumed(picture, monkeypatch, tmp_path):
     assert [row.method for row in found.rows] == ["blurred", "first"]
     assert "interrupted" in str(found)
     assert "interrupted" in found.to_html()
-    with pytest.raises(FileExistsError, match="--resume"):
-        run(picture, folder=folder)
+    refused(FileExistsError, "--resume", run, picture, folder=folder)
     with (folder / "rows.jsonl").open("a") as f:
         f.write('{"row": {"key": "cut o')  # as a crash leaves it
     stop.clear()
@@ -488,14 +480,12 @@ def test_resuming_tries_again_what_was_not_installed(picture, monkeypatch, tmp_p
 
 def test_folders_that_cannot_be_used(picture, tmp_path):
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(NotADirectoryError, match="is a file"):
-        run(picture, folder=tmp_path / "file")
+    refused(NotADirectoryError, "is a file", run, picture, folder=tmp_path / "file")
     rows = tmp_path / "rows.jsonl"
     other = '{"row": {"another": "version"}}\n'
     for text in ("precious", '{"session": {}}\n' + other, '{"session": {}}\nbroken\n{"row": {}}\n'):
         rows.write_text(text)
-        with pytest.raises(ValueError, match="is not a row of this version"):
-            run(picture, folder=tmp_path, resume=True)
+        refused(ValueError, "is not a row of this version", run, picture, folder=tmp_path, resume=True)
         assert rows.read_text() == text
 
 
@@ -510,10 +500,8 @@ def test_bad_settings_are_refused_before_any_work(picture, tmp_path):
         ({"other_boundary": "mix"}, "other_boundary"),
         ({"boundaries": "mirror"}, "boundary"),
     ):
-        with pytest.raises(ValueError, match=word):
-            run(picture, folder=tmp_path / "out", **options)
-    with pytest.raises(ValueError, match="larger than|too few"):
-        compare.run(picture, np.ones((50, 50)), folder=tmp_path / "out")
+        refused(ValueError, word, run, picture, folder=tmp_path / "out", **options)
+    refused(ValueError, "larger than|too few", compare.run, picture, np.ones((50, 50)), folder=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -685,7 +673,6 @@ def test_a_full_disk_leaves_the_tables_as_they_were(picture, tmp_path, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", full)
-    with pytest.raises(OSError, match="nothing was changed there"):
-        found.to_csv(path, overwrite=True)
+    refused(OSError, "nothing was changed there", found.to_csv, path, overwrite=True)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["table.csv"]

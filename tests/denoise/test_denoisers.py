@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from problems import problem_of, solve
+from refusals import refused
 
 import deblur
 import deblur.data
@@ -89,14 +90,12 @@ def test_plug_and_play_takes_a_denoiser_by_name():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(denoisers, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match="pip install bm3d"):
-        denoisers.get("bm3d")
+    refused(ImportError, "pip install bm3d", denoisers.get, "bm3d")
     assert denoisers.get("collaborative") is denoisers.collaborative
 
 
 def test_an_unknown_name_lists_those_known():
-    with pytest.raises(ValueError, match="unknown denoiser 'median'; there are collaborative, nlm"):
-        denoisers.get("median")
+    refused(ValueError, "unknown denoiser 'median'; there are collaborative, nlm", denoisers.get, "median")
 
 
 @pytest.mark.parametrize("name", PRESENT)

@@ -7,6 +7,7 @@ import pytest
 import tifffile
 from PIL import Image, ImageCms, PngImagePlugin
 from PIL.TiffImagePlugin import IFDRational
+from refusals import refused
 
 import deblur
 from deblur import image
@@ -156,8 +157,7 @@ def test_all_files_of_an_ome_set_are_read_or_the_missing_ones_are_named(tmp_path
             np.testing.assert_array_equal(tiff.series[0].asarray(), planes)
     (tmp_path / "1.ome.tif").unlink()
     for name in ("0.ome.tif", "2.ome.tif"):
-        with pytest.raises(ValueError, match=rf"{name} holds 2 of the 3 planes .*; put 1.ome.tif beside it"):
-            image.read(tmp_path / name)
+        refused(ValueError, rf"{name} holds 2 of the 3 planes .*; put 1.ome.tif beside it", image.read, tmp_path / name)
     only = '<OME><BinaryOnly MetadataFile="a.companion.ome" UUID="urn:uuid:9"/></OME>'
     tifffile.imwrite(tmp_path / "part.ome.tif", planes[0], description=only, metadata=None)
     with pytest.raises(ValueError, match=r"one file of an OME-TIFF that a.companion.ome describes"):
@@ -267,8 +267,7 @@ def test_transparency_of_others_is_kept_apart(tmp_path, rng, name):
     pixels, metadata = image.read_with_metadata(tmp_path / name)
     np.testing.assert_array_equal(pixels, expected[..., :3])
     np.testing.assert_array_equal(metadata.alpha, expected[..., 3])
-    with pytest.raises(ValueError, match=r"transparent.*flatten.*read_with_metadata"):
-        image.read(tmp_path / name)
+    refused(ValueError, r"transparent.*flatten.*read_with_metadata", image.read, tmp_path / name)
 
 
 def test_transparency_turns_with_the_pixels_and_changes_depth(tmp_path, rng):
@@ -295,8 +294,7 @@ def test_transparency_turns_with_the_pixels_and_changes_depth(tmp_path, rng):
 def test_colours_that_are_mixed_with_transparency_are_refused(tmp_path, rng):
     rgba = samples(rng, (8, 9, 4), np.uint16)
     tifffile.imwrite(tmp_path / "a.tif", rgba, photometric="rgb", extrasamples=["assocalpha"])
-    with pytest.raises(ValueError, match="not premultiplied"):
-        image.read_with_metadata(tmp_path / "a.tif")
+    refused(ValueError, "not premultiplied", image.read_with_metadata, tmp_path / "a.tif")
 
 
 # -- PNG ---------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import refused
 
 import deblur
 from deblur import psf
@@ -138,8 +139,7 @@ def test_beads_of_a_volume_are_aligned_and_averaged():
         ({"size": (37, 15, 15)}, r"\(37, 15, 15\) is more .* 35 x 110 x 100 .* planes"),
         ({"positions": [(3, 4)]}, r"\(k, 3\) finite numbers, plane, row, column"),
     ):
-        with pytest.raises(ValueError, match=words):
-            psf.from_points(volume, **options)
+        refused(ValueError, words, psf.from_points, volume, **options)
 
 
 @pytest.mark.parametrize("noise", [0.2, 0.6])
@@ -241,8 +241,7 @@ def test_an_estimate_restores_an_image_and_warns_if_doubtful():
     ],
 )
 def test_unusable_input_is_refused_with_advice(picture, options, message):
-    with pytest.raises(ValueError, match=message):
-        psf.from_points(picture, **options)
+    refused(ValueError, message, psf.from_points, picture, **options)
 
 
 def test_the_size_is_limited_in_an_image_without_points():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 
 import deblur
 from deblur import cli, psf
@@ -168,10 +169,8 @@ def test_a_second_start_goes_on_where_the_first_ended(store, picture, tmp_path):
     np.testing.assert_array_equal(read(out), read(tmp_path / "whole.zarr"))
     again = stream(store, out, H, "gcv", check=False, **ASKED)
     assert (again.written, again.kept) == (0, 16)
-    with pytest.raises(ValueError, match=r"is not this restoration \(another lam\)"):
-        stream(store, out, H, 0.1, check=False, **ASKED)
-    with pytest.raises(ValueError, match=r"\(another source\)"):
-        stream(tmp_path / "whole.zarr", out, H, "gcv", check=False, **ASKED)
+    refused(ValueError, r"is not this restoration \(another lam\)", stream, store, out, H, 0.1, check=False, **ASKED)
+    refused(ValueError, r"\(another source\)", stream, tmp_path / "whole.zarr", out, H, "gcv", check=False, **ASKED)
     replaced = stream(store, out, H, 0.1, check=False, overwrite=True, **ASKED)
     assert (replaced.written, replaced.kept) == (16, 0)
 
@@ -210,8 +209,7 @@ def test_refining_goes_on_in_the_pass_where_it_was_interrupted(store, picture, t
         return real(self, place, windows)
 
     monkeypatch.setattr(streams._Writer, "write", some)
-    with pytest.raises(OSError, match="goes on once there is room"):
-        stream(store, out, H, LAM, check=False, **asked)
+    refused(OSError, "goes on once there is room", stream, store, out, H, LAM, check=False, **asked)
     assert sorted(p.name for p in folder.iterdir()) == ["2"]  # and no pass before it
     most = 1000
     assert stream(store, out, H, LAM, check=False, **asked).ok
@@ -324,18 +322,18 @@ def test_the_second_writer_of_an_output_is_refused(store, tmp_path):
     out, other = tmp_path / "out.zarr", tmp_path / "link"
     other.symlink_to(tmp_path)
     Path(f"{out}.lock").touch()  # of a process that was killed
-    refused = []
+    said = []
 
     def write_too(*_):
         with pytest.raises(BlockingIOError, match=r"is being written .* holds .*out\.zarr\.lock: wait"):
             stream(store, other / "out.zarr", H, LAM, overwrite=True, **ASKED)
         code = f"from deblur.tiles import stream; stream({str(store)!r}, {str(out)!r}, [[1.0]], 1.0)"
-        if not refused:
+        if not said:
             done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-            refused.append(done.stderr)
+            said.append(done.stderr)
 
     assert stream(store, out, H, LAM, progress=write_too, **ASKED).written == 16
-    assert "BlockingIOError" in refused[0]
+    assert "BlockingIOError" in said[0]
     assert not Path(f"{out}.lock").exists()
 
 
@@ -346,10 +344,8 @@ def test_a_store_that_cannot_be_written_is_an_error_before_work(store, tmp_path)
     other = tmp_path / "other"
     other.mkdir()
     (other / "letter.txt").write_text("dear")
-    with pytest.raises(ValueError, match="holds letter.txt, which zarr did not write"):
-        stream(store, other, H, LAM, **ASKED)
-    with pytest.raises(FileNotFoundError, match="no zarr store"):
-        stream(tmp_path / "nothing.zarr", tmp_path / "out.zarr", H, LAM)
+    refused(ValueError, "holds letter.txt, which zarr did not write", stream, store, other, H, LAM, **ASKED)
+    refused(FileNotFoundError, "no zarr store", stream, tmp_path / "nothing.zarr", tmp_path / "out.zarr", H, LAM)
 
 
 def test_each_stored_chunk_is_read_once(store, tmp_path, monkeypatch):
@@ -432,8 +428,7 @@ def test_a_mapped_tiff(picture, tmp_path):
         "only.ome.tif": "only.ome.tif is one file of an OME-TIFF that a.companion.ome describes",
         "part.ome.tif": "part.ome.tif holds 1 of the 2 planes of its OME-TIFF; put b.tif beside it",
     }.items():
-        with pytest.raises(ValueError, match=words):
-            stream(tmp_path / name, tmp_path / "out2.zarr", H, LAM)
+        refused(ValueError, words, stream, tmp_path / name, tmp_path / "out2.zarr", H, LAM)
 
 
 def test_frames_are_read_and_solved_several_at_once(rng, tmp_path, monkeypatch):
