@@ -3,18 +3,12 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from matrices import spd
 from refusals import refused
 
 from deblur.errors import SingularMatrixError
 from deblur.linalg import gauss_seidel
 from deblur.linalg.gauss_seidel import STALL
-
-
-def spd(n, rng, condition=100.0):
-    """A symmetric positive definite matrix with eigenvalues from 1 down to 1/condition."""
-    q, _ = np.linalg.qr(rng.standard_normal((n, n)))
-    a = (q * np.geomspace(1, 1 / condition, n)) @ q.T
-    return (a + a.T) / 2
 
 
 def relative_residual(a, b, x):
@@ -32,6 +26,11 @@ def sweep_row_by_row(a, b, x, sweeps):
     return x
 
 
+@pytest.fixture(params=[None, "cg"])
+def acceleration(request):
+    return request.param
+
+
 @pytest.mark.parametrize("columns", [None, 1, 3])
 @pytest.mark.parametrize("block", [1, 4, 19, 100, None])
 def test_blocked_sweeps_are_the_sweeps_of_the_definition(block, columns, rng):
@@ -47,7 +46,6 @@ def test_blocked_sweeps_are_the_sweeps_of_the_definition(block, columns, rng):
         np.testing.assert_allclose(info.relative_residual, relative_residual(a, b, x), rtol=1e-8)
 
 
-@pytest.mark.parametrize("acceleration", [None, "cg"])
 @pytest.mark.parametrize("columns", [None, 1, 4])
 @pytest.mark.parametrize("n", [1, 2, 17, 131])
 def test_residual_asked_for_is_reached(n, columns, acceleration, rng):
@@ -62,7 +60,6 @@ def test_residual_asked_for_is_reached(n, columns, acceleration, rng):
     np.testing.assert_allclose(x, np.linalg.solve(a, b), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("acceleration", [None, "cg"])
 def test_the_identity_gives_the_inverse(acceleration, rng):
     a = spd(40, rng)
     x, info = gauss_seidel(a, np.eye(40), rtol=1e-12, acceleration=acceleration)
@@ -104,7 +101,6 @@ def test_preconditioner_is_the_symmetric_sweep(rng):
     np.testing.assert_allclose(x, expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("acceleration", [None, "cg"])
 def test_a_good_start_is_used_and_kept(acceleration, rng):
     a = spd(30, rng)
     exact = rng.standard_normal(30)
@@ -116,7 +112,6 @@ def test_a_good_start_is_used_and_kept(acceleration, rng):
     np.testing.assert_allclose(x, exact, rtol=1e-7)
 
 
-@pytest.mark.parametrize("acceleration", [None, "cg"])
 def test_zero_right_hand_sides_have_the_solution_zero(acceleration, rng):
     a = spd(20, rng)
     x, info = gauss_seidel(a, np.zeros(20), rng.standard_normal(20), acceleration=acceleration)
@@ -131,7 +126,6 @@ def test_zero_right_hand_sides_have_the_solution_zero(acceleration, rng):
     np.testing.assert_allclose(a @ x[:, 1], 1, rtol=1e-8)
 
 
-@pytest.mark.parametrize("acceleration", [None, "cg"])
 @pytest.mark.parametrize("scale", [1e-160, 1e160])
 def test_scale_of_the_right_hand_side_does_not_matter(scale, acceleration, rng):
     a, b = spd(20, rng), rng.standard_normal(20)
@@ -140,7 +134,6 @@ def test_scale_of_the_right_hand_side_does_not_matter(scale, acceleration, rng):
     np.testing.assert_allclose(x / scale, np.linalg.solve(a, b), rtol=1e-7)
 
 
-@pytest.mark.parametrize("acceleration", [None, "cg"])
 def test_every_column_has_to_converge(acceleration, rng):
     """A column a million times larger must not hide that the other is not there yet."""
     a = spd(50, rng, 1e3)
@@ -163,7 +156,6 @@ def test_divergence_is_reported(rng):
     assert info.status == "diverged"
 
 
-@pytest.mark.parametrize("acceleration", [None, "cg"])
 def test_residual_out_of_reach_is_stagnation(acceleration, rng):
     """Rounding leaves about eps of the residual, whatever one asks for."""
     a, b = spd(40, rng), rng.standard_normal(40)
@@ -199,7 +191,6 @@ def test_indefinite_matrix_is_reported_by_conjugate_gradients():
     assert "not positive definite" in info.reason
 
 
-@pytest.mark.parametrize("acceleration", [None, "cg"])
 def test_float32_converges_and_its_residual_is_measured_in_float64(acceleration, rng):
     a, b = spd(60, rng).astype(np.float32), rng.standard_normal(60).astype(np.float32)
     x, info = gauss_seidel(a, b, rtol=1e-5, acceleration=acceleration)
@@ -211,7 +202,6 @@ def test_float32_converges_and_its_residual_is_measured_in_float64(acceleration,
     np.testing.assert_allclose(info.relative_residual, relative_residual(a, b, x), rtol=1e-9)
 
 
-@pytest.mark.parametrize("acceleration", [None, "cg"])
 def test_default_tolerance_is_the_root_of_eps(acceleration, rng):
     a, b = spd(30, rng), rng.standard_normal(30)
     for dtype in (np.float32, np.float64):
@@ -221,7 +211,6 @@ def test_default_tolerance_is_the_root_of_eps(acceleration, rng):
         assert 1e-3 * root <= info.relative_residual <= root
 
 
-@pytest.mark.parametrize("acceleration", [None, "cg"])
 def test_memory_layouts_give_the_same_answer_and_leave_the_input_alone(acceleration, rng):
     a, b = spd(23, rng, 10), rng.standard_normal((23, 4))
     x, _ = gauss_seidel(a, b, rtol=1e-12, acceleration=acceleration, block=5)
@@ -236,7 +225,6 @@ def test_memory_layouts_give_the_same_answer_and_leave_the_input_alone(accelerat
         np.testing.assert_array_equal(other_b, b)
 
 
-@pytest.mark.parametrize("acceleration", [None, "cg"])
 def test_callback_hears_of_every_sweep(acceleration, rng):
     a, b = spd(30, rng), rng.standard_normal(30)
     heard = []
@@ -250,7 +238,6 @@ def test_callback_hears_of_every_sweep(acceleration, rng):
         np.testing.assert_allclose(residuals[3], relative_residual(a, b, x), rtol=1e-9)
 
 
-@pytest.mark.parametrize("acceleration", [None, "cg"])
 def test_empty_system(acceleration):
     x, info = gauss_seidel(np.empty((0, 0)), np.empty(0), acceleration=acceleration)
     assert x.shape == (0,)
