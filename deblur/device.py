@@ -235,9 +235,8 @@ class _OneBlasThread:
         with self._lock:
             self._inside += 1
             if self._inside == 1:
-                self._before = [
-                    (library, library.get_num_threads()) for library in _blas("scipy.linalg" in sys.modules)
-                ]
+                libraries = _blas("scipy.linalg" in sys.modules)
+                self._before = [(library, library.get_num_threads()) for library in libraries]
                 for library, _ in self._before:
                     library.set_num_threads(1)
 

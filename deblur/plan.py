@@ -15,7 +15,7 @@ from .request import Request
 from .solvers.noise import weighed
 from .tuning import LambdaChoice
 from .tuning.choice import restated
-from .tuning.select import choose_lambda, misfit, oversmoothed, with_psf_error
+from .tuning.select import choose_lambda, oversmoothed, unexplained, with_psf_error
 
 #: Failures after which another attempt may succeed.
 RECOVERABLE = (SingularMatrixError, InsufficientMemoryError, MethodError, ConvergenceError)
@@ -123,7 +123,7 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
         problem = weighed(problem, first, noise, request.psf_error)
     elif (known := problem.noise) is not None and 5 * known.left**2 > known.level**2 and not request.rule_named:
         rule, noise = "sure", known.level
-        left = misfit(problem, image.all_data())
+        left = unexplained(problem, image.all_data())
         if left > 1.5 * noise:  # what is wrong is not spread as the scene's power is, and no such noise
             problem = replace(problem, noise=known._replace(left=left, uncertainty=math.inf))
             rule, noise = "discrepancy", left

@@ -3,8 +3,7 @@
 from itertools import combinations
 
 import numpy as np
-from problems import changed
-from problems import solve as solve_by_penalty
+from problems import changed, solve as solve_by_penalty
 
 from deblur.solvers import admm
 from deblur.terms import is_quadratic

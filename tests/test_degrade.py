@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 import scipy.signal
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from refusals import refused
 
 from deblur import BOUNDARIES, psf

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.ndimage
 import skimage.metrics
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from refusals import refused
 
 from deblur.metrics import mse, psnr, ssim

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ..device import Array, get_xp, is_cupy, unwrapped
-from ..device import check_finite as refuse_nonfinite
+from ..device import Array, check_finite as refuse_nonfinite, get_xp, is_cupy, unwrapped
 from .checks import as_block, position
 from .qr import factor
 from .qr_plan import rotations_are_faster

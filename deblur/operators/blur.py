@@ -233,8 +233,8 @@ class Blur(LinearMap):
         f : (..., P, Q) array
         """
         g, device = self.checked(g, self.image_shape, "the image")
-        shape = None if self._by_kernels(g) else self._reached
-        return self._folded(self.torus(device).product(g, self.transfer(g.dtype, device), conjugate=True, shape=shape))
+        transfer, shape = self.transfer(g.dtype, device), None if self._by_kernels(g) else self._reached
+        return self._folded(self.torus(device).product(g, transfer, conjugate=True, shape=shape))
 
     def _by_kernels(self, x: Array) -> bool:
         """Whether kernels of a GPU continue scenes like x on the torus itself, and fold them back."""

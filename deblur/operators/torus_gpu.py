@@ -118,15 +118,14 @@ def _product_of_volumes(x: Array, lengths: tuple[int, ...], by: Array, conjugate
     """The product in place: slices by cuFFT, few at once, as it needs their memory again; ``volume.cu`` between."""
     dtype, (given, wanted) = x.dtype, (x.shape[-3], shape[0])
     rows, wide = lengths[1], 2 * by.shape[-1]
-    images = x.reshape(-1, *x.shape[-3:])
+    images, most = x.reshape(-1, *x.shape[-3:]), max(given, wanted)
     device = kernels.properties(cupy.cuda.runtime.getDevice())
-    most = max(given, wanted)
     chunk = max(most // 8, device.cache // (rows * wide * x.itemsize), 1)
     out = cupy.empty((len(images), most, rows, wide), dtype)
     columns = _columns(lengths[0], x.itemsize)
-    shared = lengths[0] * (2 * x.itemsize * (columns + 1) + 4)
     grid = min(-(-rows * wide // 2 // columns), 16 * device.multiprocessors)
-    block = (columns, _DEPTH.THREADS // columns)
+    how = grid, (columns, _DEPTH.THREADS // columns)
+    shared = lengths[0] * (2 * x.itemsize * (columns + 1) + 4)
     stages = _radices(lengths[0])
     radices = sum(radix << 4 * i for i, radix in enumerate(stages))
     args = (given, wanted, lengths[0], radices, len(stages), rows * wide // 2, *_symbol(by, dtype), conjugate)
@@ -134,7 +133,7 @@ def _product_of_volumes(x: Array, lengths: tuple[int, ...], by: Array, conjugate
         _laid(image, (rows, wide), out=volume[:given])
         for i in range(0, given, chunk):
             _slices_in_place(volume[i : min(i + chunk, given)], lengths, back=False)
-        kernels.get("volume", "depth", dtype)(grid, block, volume, *args, 1 / math.prod(lengths), shared_mem=shared)
+        kernels.get("volume", "depth", dtype)(*how, volume, *args, 1 / math.prod(lengths), shared_mem=shared)
         for i in range(0, wanted, chunk):
             _slices_in_place(volume[i : min(i + chunk, wanted)], lengths, back=True)
     return out[:, :wanted, :, : lengths[-1]].reshape(*x.shape[:-3], wanted, *lengths[1:])

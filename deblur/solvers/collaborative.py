@@ -55,7 +55,7 @@ import numpy as np
 from ..combined import combined
 from ..denoise import patches
 from ..denoise.network import network
-from ..device import Array, all_cores, all_true
+from ..device import CPU, Array, all_cores, all_true
 from ..linalg import krylov
 from ..normalization import Scale, shifted
 from ..norms import norms_of, squares, total
@@ -127,16 +127,21 @@ class Collaborative:
         inverse = _inverse_problem(problem)
         self.pilot, self.inverse = admm.prepare(pilot_problem(problem)), quadratic.prepare(inverse)
         psf = problem.operator.mean_blur.psf
-        torus, xp = Torus([max(256, 2 * n) for n in psf.shape]), problem.xp  # on the host: a GPU would compile for it
-        power = torus.power(psf)
+        torus, host = (Torus([max(256, 2 * n) for n in psf.shape], device) for device in (problem.device, CPU))
+        power = host.power(psf)  # a GPU would compile each operation
         response = power / (power + inverse.lam) ** 2
-        self.covariance = self.coloured = xp.asarray(torus.synthesise(response))
+        dtype = np.float64 if problem.device.gpu is None else problem.dtype
+
+        def shown(spectrum: np.ndarray) -> Array:
+            return torus.synthesise(problem.xp.asarray(spectrum.astype(dtype))).astype(np.float64, copy=False)
+
+        self.covariance = self.coloured = shown(response)
         if problem.noise is not None and problem.noise.left:
             # What an error of the PSF leaves has the power of a picture, which falls as 1/|k|².
             rows, cols = (np.fft.fftfreq(n) ** 2 for n in torus.lengths)
             scene = 1 / np.maximum(rows[:, None] + cols[: power.shape[1]], 0.25 / math.prod(torus.lengths))
             scene /= (scene * (scene < 100)).mean()
-            self.coloured = xp.asarray(torus.synthesise(scene * response))
+            self.coloured = shown(scene * response)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Restore frames, the pilots together; errors are those of the pilot. See `deblur.problem.Factor`."""

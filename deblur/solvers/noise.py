@@ -204,7 +204,7 @@ class NoiseModel(NamedTuple):
 
     @property
     def contradicted(self) -> bool:
-        """Whether more is wrong than an error of the PSF explains: see `deblur.tuning.select.misfit`."""
+        """Whether more is wrong than an error of the PSF explains: see `deblur.tuning.select.unexplained`."""
         return self.psf_error > 0 and math.isinf(self.uncertainty)
 
     def __str__(self) -> str:

@@ -62,8 +62,7 @@ import numpy as np
 
 from ..device import Array, all_cores, freed, random_signs
 from ..normalization import Scale, shifted
-from ..norms import largest
-from ..norms import total as sum_of
+from ..norms import largest, total as sum_of
 from ..operators.blur import Blur
 from ..operators.matrix import by
 from ..problem import Factor, History, Problem, Solution

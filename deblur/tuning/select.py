@@ -127,7 +127,7 @@ def with_psf_error(choice: LambdaChoice, problem: Problem, rule: str) -> LambdaC
     return replace(choice, lam=lam, reason=f"{choice.reason}; {why}")
 
 
-def misfit(problem: Problem, g: Array) -> float:
+def unexplained(problem: Problem, g: Array) -> float:
     """Root mean square of what the linear formula, with the λ of "auto", leaves unexplained of frames (k, c, M, N).
 
     By the model λ = ε² leaves no more than the noise and the error of the PSF. 24 photographs with wrong PSFs leave at

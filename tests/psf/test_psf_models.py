@@ -9,8 +9,7 @@ import scipy.integrate
 import scipy.ndimage
 import scipy.signal
 import scipy.stats
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from refusals import refused
 
 from deblur import psf

@@ -7,10 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 from covers import pairwise
-from problems import changed, problem_of
-from problems import solve as solve_by_penalty
-from references import PSF, check, dense_differences, scene_like
-from references import solve_by_admm as solve
+from problems import changed, problem_of, solve as solve_by_penalty
+from references import PSF, check, dense_differences, scene_like, solve_by_admm as solve
 from scipy.optimize import linprog
 
 import deblur.data

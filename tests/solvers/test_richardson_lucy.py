@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import scipy.ndimage
 import scipy.optimize
-from problems import changed, problem_of
-from problems import solve as solve_by
+from problems import changed, problem_of, solve as solve_by
 from references import divergence, textbook
 from structured import PSFS
 

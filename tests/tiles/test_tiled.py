@@ -12,8 +12,7 @@ from refusals import refused
 import deblur
 from deblur import BOUNDARIES, device, psf, tiled
 from deblur.errors import ConvergenceError, InsufficientMemoryError, MethodError
-from deblur.tiles import Tiling, plan_tiles, refining, windows
-from deblur.tiles import tiling as module
+from deblur.tiles import Tiling, plan_tiles, refining, tiling as module, windows
 from deblur.tiles.checks import residual
 from deblur.tiles.windows import cut
 

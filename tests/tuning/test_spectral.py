@@ -14,9 +14,7 @@ from deblur.metrics import psnr
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.terms import DataFidelity
-from deblur.tuning import check_rule, choose_lambda, prior_scene
-from deblur.tuning import spectral as spectral_module
-from deblur.tuning import sums as sums_module
+from deblur.tuning import check_rule, choose_lambda, prior_scene, spectral as spectral_module, sums as sums_module
 from deblur.tuning.choice import RULES as ALL_RULES
 from deblur.tuning.spectral import _minimum, choose_from, from_spectrum
 from deblur.tuning.sums import exact_sums, spectral_sums
