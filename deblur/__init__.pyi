@@ -9,7 +9,6 @@ from . import (
     metrics as metrics,
     plot as plot,
     psf as psf,
-    tiles as tiles,
     tuning as tuning,
 )
 from .blind_restoration import BlindResult as BlindResult, blind as blind
