@@ -168,10 +168,8 @@ def test_hybrid_lsqr_goes_on_until_the_image_is_right(rng, dtype, lam):
     solution = hybrid_lsqr.prepare(problem).solve(g[None, None])
     assert solution.converged
     assert wrong(problem, solution, g) <= 1
-    again = hybrid_lsqr.prepare(problem).solve(g[None, None], solution)
-    assert again.converged
-    assert again.iterations < solution.iterations
-    assert wrong(problem, again, g) <= 1
+    again = hybrid_lsqr.prepare(problem).solve(g[None, None], solution)  # which it does not need
+    np.testing.assert_array_equal(again.scene, solution.scene)
 
 
 @pytest.mark.parametrize("name", ["gauss-seidel", "gauss-jordan", "cholesky"])
