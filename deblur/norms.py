@@ -29,9 +29,8 @@ def judged_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array) -
     b, a, f, g, d = (kernels.images(x) for x in (b, a, f, g, d))
     sums, planes = cupy.empty(4, np.float64), b[0]
     room = kernels.Reduction("norms", math.prod(planes.shape[1:]), 4)
-    room.launch(
-        "judged", sums, len(planes), *b, *a, *f, lam, *planes.shape[1:], *g, *d, *g[0].shape[1:], dtype=planes.dtype
-    )  # fmt: skip
+    scenes, images = (*b, *a, *f, lam, *planes.shape[1:]), (len(g[0]), *g, *d, *g[0].shape[1:])
+    room.launch("judged", sums, len(planes), *scenes, *images, dtype=planes.dtype)
     return np.sqrt(sums.get()).tolist()
 
 

@@ -263,6 +263,14 @@ def test_a_smooth_prior_minimises_what_it_says(rng, boundary, formula):
     assert result.data_residual == pytest.approx(data_residual, rel=1e-10)
 
 
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("shape", [(31,), (12, 11), (9, 8, 7)])
+def test_the_data_residual_is_that_of_the_residual_image(xp, rng, shape, boundary):
+    g = xp.asarray(rng.random(shape))
+    result = deblur.solve(g, psfs(rng, len(shape))["any"], 1e-2, boundary=boundary)
+    assert result.data_residual == pytest.approx(float(xp.linalg.norm(result.residual_image) / xp.linalg.norm(g)))
+
+
 @pytest.mark.parametrize("method", ["cholesky", "gauss-jordan", "lu", "banded", "qr"])
 def test_lambda_zero_with_a_regular_matrix_inverts_the_blur(rng, method):
     psf = np.array([[0.0, 0.1, 0], [0.1, 1.0, 0.2], [0, 0.1, 0]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from contextlib import suppress
@@ -20,12 +21,14 @@ def to_microns(unit: str) -> float | None:
     return 10.0 ** powers[prefix[1]] if prefix and prefix[1] in powers else None
 
 
-def files_of_set(path: Path) -> list[Path]:
-    """The files that an OME-TIFF names as parts of itself."""
+@functools.lru_cache(maxsize=256)
+def files_of_set(path: Path, changed: int) -> list[Path]:
+    """The files that an OME-TIFF, changed at that time, names as parts of itself."""
     import tifffile
 
     with suppress(OSError, ValueError), tifffile.TiffFile(path) as tiff:
-        return [path.parent / uuid.get("FileName", "") for uuid in words_of(tiff).iterfind(".//{*}UUID")]
+        named = (uuid.get("FileName") for uuid in words_of(tiff).iterfind(".//{*}UUID"))
+        return [path.parent / name for name in named if name]
     return []
 
 

@@ -64,7 +64,7 @@ def _places(source: Path, deep: bool) -> Iterator[FilePath]:
     """An input, the other files of an OME-TIFF, and if `deep` every link inside it, wherever that leads."""
     yield source
     if source.suffix.lower() in (".tif", ".tiff") and source.is_file():
-        yield from files_of_set(source)
+        yield from files_of_set(source, source.stat().st_mtime_ns)
     seen: set[str] = set()
     for folder, folders, files in os.walk(source, followlinks=True) if deep else ():
         entries = (os.path.join(folder, name) for name in (*folders, *files))

@@ -448,7 +448,8 @@ def check_set(tiff: Any, path: Path) -> None:
     described = sum(ome.planes(pixels) for pixels in root.iterfind("{*}Image/{*}Pixels"))
     there = sum(page is not None for one in tiff.series for page in one.pages)
     if there < described:
-        missing = ", ".join(sorted({file.name for file in ome.files_of_set(path) if not file.exists()}))
+        files = ome.files_of_set(path, path.stat().st_mtime_ns)
+        missing = ", ".join(sorted({file.name for file in files if not file.exists()}))
         instead = f"put {missing} beside it, or {_PLAIN}" if missing else _PLAIN
         raise Refusal(f"holds {there} of the {described} planes of its OME-TIFF; {instead}")
 

@@ -108,15 +108,22 @@ def test_no_drawn_output_changes_a_byte_of_an_input(seed, world, tmp_path, monke
         os.link(world / "a.png", world / "hard.png")
 
 
-def test_no_other_file_of_an_ome_tiff_is_written_over(tmp_path, rng):
-    data = "".join(
-        f'<TiffData FirstZ="{i}"><UUID FileName="{i}.ome.tif">urn:uuid:{i}</UUID></TiffData>' for i in (0, 1)
-    )
+def save_ome(path, planes, names):
+    """A plane of an OME-TIFF that names its files so, or not at all."""
+    data = "".join(f'<TiffData FirstZ="{i}"><UUID{name}>urn:uuid:{i}</UUID></TiffData>' for i, name in enumerate(names))
+    pixels = f'<Pixels DimensionOrder="XYZCT" Type="float" SizeX="9" SizeY="9" SizeZ="{planes}" SizeC="1" SizeT="1">{data}'
+    words = f'<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06"><Image>{pixels}</Pixels></Image></OME>'
+    tifffile.imwrite(path, np.ones((9, 9)), description=words, metadata=None)
+
+
+def test_an_ome_tiff_that_names_no_file_leaves_its_folder_to_others(tmp_path):
+    save_ome(tmp_path / "a.ome.tif", 1, [""])
+    assert image.check_output(tmp_path / "b.tif", [tmp_path / "a.ome.tif"]) == tmp_path / "b.tif"
+
+
+def test_no_other_file_of_an_ome_tiff_is_written_over(tmp_path):
     for i in (0, 1):
-        pixels = f'<Pixels DimensionOrder="XYZCT" Type="float" SizeX="9" SizeY="9" SizeZ="2" SizeC="1" SizeT="1">{data}'
-        words = f'<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06" UUID="urn:uuid:{i}"><Image>{pixels}'
-        words += "</Pixels></Image></OME>"
-        tifffile.imwrite(tmp_path / f"{i}.ome.tif", rng.random((9, 9)), description=words, metadata=None)
+        save_ome(tmp_path / f"{i}.ome.tif", 2, [' FileName="0.ome.tif"', ' FileName="1.ome.tif"'])
     assert image.read(tmp_path / "0.ome.tif").shape == (2, 9, 9)
     with pytest.raises(ValueError, match=r"1\.ome\.tif is also an input"):
         image.check_output(tmp_path / "1.ome.tif", [tmp_path / "0.ome.tif"])

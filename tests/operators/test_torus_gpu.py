@@ -165,13 +165,13 @@ def test_a_part_of_a_symmetric_psfs_spectrum_is_its_sum_of_cosines(cupy, rng, dt
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 33, 50), (1, 1, 700, 701)])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 33, 50), (1, 1, 700, 701), (1, 1, 7, 33, 50)])
 def test_the_judges_norms_are_numpys_of_arrays_as_they_lie(cupy, rng, dtype, shape):
     lead, image = shape[:2], shape[2:]
-    scene = (image[0] + 2, image[1] + 3)
-    whole = [rng.standard_normal((*lead, n[0] + 4, n[1] + 5)).astype(dtype) for n in (*3 * [scene], image, image)]
+    scene = tuple(n + more for n, more in zip(image, (6, 2, 3)[-len(image) :], strict=True))
+    whole = [rng.standard_normal((*lead, *(m + 5 for m in n))).astype(dtype) for n in (*3 * [scene], image, image)]
     whole[4] *= dtype(1e15)
-    parts = [(..., slice(n[0]), slice(1, 1 + n[1])) for n in (*3 * [scene], image, image)]
+    parts = [(..., *map(slice, n[:-1]), slice(1, 1 + n[-1])) for n in (*3 * [scene], image, image)]
     b, a, f, g, d = (x[part] for x, part in zip(whole, parts, strict=True))
     there = [cupy.asarray(x)[part] for x, part in zip(whole, parts, strict=True)]
     wanted = [np.linalg.norm(x.astype(float)) for x in (b, a - dtype(0.3) * f, g, d)]
