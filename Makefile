@@ -3,18 +3,22 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-fast test-floor kernels lint test-gpu docs wheel clean
+.PHONY: demo test test-slow test-fast test-floor kernels lint test-gpu docs wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/deblur demo --output demo_output --force
 
 # Some tests start Python: it keeps what it has compiled, whatever the environment says.
-test test-fast test-floor: export PYTHONDONTWRITEBYTECODE =
+test test-slow test-fast test-floor: export PYTHONDONTWRITEBYTECODE =
 KERNELS := tests/test_cuda_compiles.py
 # One process for each core, each with one thread; a core that runs out of tests takes over some of another's.
-test: export OMP_NUM_THREADS = 1
+test test-slow: export OMP_NUM_THREADS = 1
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal --ignore $(KERNELS)
+	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal --ignore $(KERNELS) -m "not slow"
+
+# The hundred functions of tests/slow.txt: long draws, examples, processes. They take as long as all others.
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal --ignore $(KERNELS) -m slow
 
 # The kernels, through the compiler that is there (two minutes with nvcc): a check of the build, as types and lint are.
 kernels: $(VENV)/.installed-dev

@@ -151,7 +151,7 @@ def report(title: str, figures: dict[int, dict[str, float]], remarks: list[str])
     names = [name for name in METHODS if name != BUILT_IN]
     show(
         ["n", *names],
-        [[str(n), *(f"{r[x]:.2f}" if x in r else "–" for x in names)] for n, r in ratios.items()],
+        [[str(n), *(f"{r[x]:.3g}" if x in r else "–" for x in names)] for n, r in ratios.items()],
     )
 
 

@@ -1,10 +1,12 @@
 """Fixtures of the whole suite.
 
-The suite has three tiers: ``pytest -m "not slow and not gpu"`` takes less than a minute on two cores; tests that take
-more than a second are marked `slow`; those marked `gpu` need an NVIDIA GPU and are skipped elsewhere.
+The functions that ``slow.txt`` names take more than two seconds for one case or five in all, and are marked `slow`: they
+are half of the suite's time, and ``make test-slow`` runs them. Those marked `gpu` need an NVIDIA GPU and are skipped
+elsewhere.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +14,17 @@ from hypothesis import HealthCheck, settings
 
 from deblur import graphs
 
+SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text().split())
+
 # The time of an example depends on the load of the machine, so it is not limited.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.nodeid.partition("[")[0] in SLOW:
+            item.add_marker("slow")
 
 
 def _cupy_or_reason():

@@ -62,7 +62,6 @@ def test_nothing_is_replaced_without_force(blurred, tmp_path, capsys):
     assert image.read(out).ndim == 2
 
 
-@pytest.mark.slow
 def test_demo_prints_every_method_and_writes_pictures(tmp_path, capsys, monkeypatch):
     folder = tmp_path / "pictures"
     arguments = ["demo", "--size", "12", "--output", str(folder)]

@@ -357,7 +357,6 @@ def test_ctrl_c_is_handled_before_large_imports():
     assert terminal < numpy
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
 def test_interrupted_at_any_moment_it_leaves_nothing_half_done(photograph):
     path, psf = photograph

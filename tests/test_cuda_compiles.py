@@ -54,7 +54,6 @@ def compiler():
     return _nvrtc
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("stem", "real", "arch", "whole"), CASES)
 def test_compiles_without_warning_or_spill(compiler, tmp_path, stem, real, arch, whole):
     report = compiler(cuda_sources.source(stem, np.dtype(real)), stem, arch, tmp_path, whole)

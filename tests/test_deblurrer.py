@@ -157,7 +157,6 @@ def test_tune_says_what_it_chose_and_prepares():
     assert deblur.Deblurrer(PSF, (24, 24), 1e-3, boundary="zero").tune(g) is None
 
 
-@pytest.mark.slow
 def test_impulses_are_detected_in_every_image():
     g = frames(1, 48)[0]
     options = {"method": "tv", "boundary": "unknown", "mask": "auto", "bounds": (0, 1)}

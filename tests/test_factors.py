@@ -109,7 +109,6 @@ def answer(name, problem, g):
         return None
 
 
-@pytest.mark.slow
 def test_no_wrong_image_is_called_converged():
     rng = np.random.default_rng(7)
     answers = dict.fromkeys(DIRECT + ITERATIVE, 0)
@@ -249,7 +248,6 @@ def factor_of(name, **options):
     return module.prepare(problem)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype"), [*zip(DIRECT + ITERATIVE, cycle(["f4", "f8"]))])
 def test_a_factor_gives_the_same_bits_in_threads_and_after_pickling(rng, name, dtype):
     images = rng.random((5, 2, 1, 13, 12)).astype(dtype)

@@ -53,7 +53,6 @@ def solved(method, dtype, lam, image=0, psf=0):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("method", "lam", "dtype"), pairwise(METHODS, ["auto", 1e-3], [np.float32, np.float64]))
 def test_every_method_gives_the_scaled_answer_in_the_units_of_the_image(method, lam, dtype):
     reference = solved(method, dtype, lam)

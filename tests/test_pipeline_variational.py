@@ -162,7 +162,6 @@ def test_the_image_lies_within_its_bounds(photograph, bounds, low, high):
     assert solve(photograph[1], method="tv", bounds=(-np.inf, np.inf)).problem.bounds is None
 
 
-@pytest.mark.slow
 def test_colour_and_stacks(photograph):
     _, g = photograph
     colour = np.stack([g, 0.5 * g + 0.1, g[::-1]], axis=-1)

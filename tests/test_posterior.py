@@ -114,7 +114,6 @@ def test_nothing_cancels_for_a_small_lambda(boundary):
     assert np.abs(result.scene_std / expected - 1).max() <= 1e-2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "boundary", "lam", "regularizer", "weighted"),
     [

@@ -129,7 +129,6 @@ def test_refusals():
     assert "λ > 0" in pcg.refuses(Problem(Blur(PSFS["even"], (9, 8)), 0.0))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_every_structured_method_at_40x40(rng, boundary):
     """One sparse factorisation a boundary and λ, all methods and both formulas against it."""

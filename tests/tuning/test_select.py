@@ -27,7 +27,6 @@ def photograph(psf, noise, size=128, name="camera", boundary="unknown"):
     return g, sharp[top : top + g.shape[0], left : left + g.shape[1]]
 
 
-@pytest.mark.slow
 def test_realistic_draws_are_solved():
     rng = np.random.default_rng(13)
     outcomes = [outcome(draw(rng, largest=64)) for _ in range(60)]
@@ -52,7 +51,6 @@ def test_lambda_by_rule_is_reported_and_reproducible(rule):
     assert restore.lam == pytest.approx(result.lam, rel=1e-12)
 
 
-@pytest.mark.slow
 def test_the_prior_is_smooth_with_an_unknown_boundary():
     sharp = deblur.data.load("camera64")
     psf = deblur.psf.disk(5)
@@ -141,7 +139,6 @@ def test_the_error_of_a_boundary_is_measured_by_the_image(rng):
     assert boundary_error(Blur(psf, (40, 40), "zero"), flat) == pytest.approx(np.sqrt((light**2).mean()), rel=1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "angle"), [("camera", 0), ("camera", 30), ("brick", 135), ("text", 30), ("text", 0)])
 def test_a_photograph_without_noise_under_motion_blur_is_restored(name, angle):
     psf = deblur.psf.motion(15, angle)
