@@ -43,10 +43,15 @@ def prior_scene(operator: Operator, g: Array, smoothing: float = SMOOTHING) -> A
     g = as_real(g, "the image")
     level, wraps, axes = brightness_of(operator), operator.boundary.wraps, len(operator.image_shape)
     if is_cupy(g):
-        if axes != 2 or int(4 * smoothing + 0.5) > kernels.Constants("start").MOST_RADIUS:
+        if int(4 * smoothing + 0.5) > kernels.Constants("start").MOST_RADIUS:
             return get_xp(g).asarray(prior_scene(operator, asnumpy(g), smoothing))
-        rows = _smooth(g, operator.image_shape, (0, 0), 0, wraps, smoothing)
-        return _smooth(rows, operator.scene_shape, _first(operator), 1, wraps, smoothing, 1 / level)
+        x, lead, first, scene = g, g.shape[:-axes], _first(operator), operator.scene_shape
+        for axis, n in enumerate(operator.image_shape[:-1]):  # all later axes as one
+            x = x.reshape(*lead, *scene[:axis], n, math.prod(operator.image_shape[axis + 1 :]))
+            x = _smooth(x, (scene[axis], x.shape[-1]), (first[axis], 0), 0, wraps, smoothing)
+        x = x.reshape(*lead, math.prod(scene[:-1]), g.shape[-1])
+        x = _smooth(x, (x.shape[-2], scene[-1]), (0, first[-1]), 1, wraps, smoothing, 1 / level)
+        return x.reshape(*lead, *scene)
     from scipy.ndimage import gaussian_filter1d
 
     for axis in range(-axes, 0):

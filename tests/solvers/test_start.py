@@ -32,10 +32,12 @@ def test_the_prior_lies_where_the_image_does():
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("boundary", ["unknown", "periodic", "reflect"])
-@pytest.mark.parametrize("shape", [(31, 44), (2, 3, 70, 9), (7, 7)])
-def test_they_are_the_cpus(cupy, rng, dtype, boundary, shape):
-    psf = rng.random((5, 4))
-    operator = Blur(psf, shape[-2:], boundary)
+@pytest.mark.parametrize(
+    ("shape", "psf"),
+    [((31, 44), (5, 4)), ((2, 3, 70, 9), (5, 4)), ((7, 7), (5, 4)), ((2, 9, 20, 31), (3, 5, 4)), ((90,), (7,))],
+)
+def test_they_are_the_cpus(cupy, rng, dtype, boundary, shape, psf):
+    operator = Blur(rng.random(psf), shape[-len(psf) :], boundary)
     g = rng.standard_normal(shape).astype(dtype)
     for function in (prior_scene, continued):
         wanted, found = function(operator, g), function(operator, cupy.asarray(g))
