@@ -237,18 +237,25 @@ class _OneBlasThread:
             if self._inside == 1:
                 libraries = _blas("scipy.linalg" in sys.modules)
                 self._before = [(library, library.get_num_threads()) for library in libraries]
-                for library, _ in self._before:
-                    library.set_num_threads(1)
+                _limit([(library, 1) for library in libraries])
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
-                for library, threads in self._before:
-                    library.set_num_threads(threads)
+                _limit(self._before)
 
 
 _one_blas_thread = _OneBlasThread()
+
+
+def _limit(threads: list[tuple[Any, int]]) -> None:
+    """Set the threads of libraries. From 3.8 threadpoolctl serves only the thread that was first, unless it is forgotten."""
+    for library, count in threads:
+        forget = getattr(library, "clear_controlling_thread", lambda force: None)
+        forget(force=True)
+        library.set_num_threads(count)
+        forget(force=True)
 
 
 @functools.cache

@@ -1,5 +1,7 @@
 """Threads of the transforms, and reductions on either device."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import scipy.fft
@@ -28,11 +30,12 @@ def test_products_of_matrices_have_one_thread_while_anyone_is_inside():
     def threads():
         return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
-    with threadpool_limits(3, user_api="blas"):
+    with threadpool_limits(3, user_api="blas"), ThreadPoolExecutor(1) as other:
         first, second = all_cores(), all_cores()
-        first.__enter__()
+        other.submit(first.__enter__).result()
+        assert threads() == {1}
         second.__enter__()
-        first.__exit__(None, None, None)  # the other thread of a program is still inside
+        other.submit(first.__exit__, None, None, None).result()  # this thread is still inside
         assert threads() == {1}
         second.__exit__(None, None, None)
         assert threads() == {3}
