@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Unpack
-
-import numpy as np
 
 from . import psf
 from .device import Array, asnumpy
@@ -109,16 +106,6 @@ def blind(
     options["psfs"] = estimate.map
     one = estimate.psf if estimate.map is None else None
     result = solve(img, one, lam, channel_axis=channel_axis, stack_axis=stack_axis, **options)
-    rough = _density(Frames(result.image, channel_axis, stack_axis, None, None).data) / _density(frames.data)
-    if estimate.status.ok and options["method"] == "tv" and rough > 0.72:
-        why = f"edges of the restored image are still {rough:.2f} as dense as before (0.72 or less is needed)"
-        estimate = replace(estimate, status=psf.PSFStatus.DOUBTFUL, why=f"{estimate.why}; {why}")
     if not estimate.status.ok:
         warn(f"the PSF is {estimate.status.value}: {estimate.why}")
     return BlindResult(estimate, result)
-
-
-def _density(frames: Array) -> float:
-    """The mean gradient over its root mean square: small if an image has few edges and no ringing."""
-    steep = asnumpy(abs(frames[..., 1:] - frames[..., :-1]))
-    return float(np.nanmean(steep) / math.sqrt(np.nanmean(steep**2)))

@@ -45,7 +45,7 @@ from .models import Size, as_shape, coordinates, unit_sum
 _CONTRAST = 0.2  # standard deviation to which the image is scaled; all other values refer to it
 _LEAST_LAM = 1e-4  # limit of λ at all scales
 _STEPS, _LAST_STEPS = 5, 4  # iterations at each scale, and the additional ones at the finest
-_ALIKE = 0.9  # least mean correlation of the PSFs of a trusted estimate
+_ALIKE = 0.85  # least mean correlation of the PSFs of a trusted estimate
 _SIDE = 400  # largest side of the window that is read
 
 # How the estimates are made: the first λ, the side of the PSF at the coarsest scale, the ridge of the least squares.
@@ -158,7 +158,7 @@ def _status(peak: float, noise: float, similarity: float, error: float) -> tuple
         "the image is not blurred, so there is nothing to do: most of the PSF is one pixel": peak > 0.5,
         f"noise is {noise:.2f} of the image's standard deviation": noise > 0.3,
         f"{alike}, {_ALIKE} or more are needed": similarity < _ALIKE,
-        f"the image's power spectrum contradicts one of them, by {error:.2g} of its sum": error > 0.02,
+        f"the image's power spectrum contradicts one of them, by {error:.2g} of its sum": error > 0.1,
     }
     held = [reason for reason, applies in doubts.items() if applies]
     status = PSFStatus.DOUBTFUL if held else PSFStatus.ROUGH
