@@ -1,8 +1,7 @@
 """Which array library a call runs on, what dtype it computes in, and what memory is free.
 
-The library is always read off the arrays themselves: NumPy in, NumPy out;
-CuPy in, CuPy out. Nothing here imports CuPy unless a CuPy array is already in
-hand, so ``import deblur`` neither needs nor pays for it.
+The library is always read off the arrays themselves: NumPy in, NumPy out; CuPy in, CuPy out. Nothing here imports
+CuPy unless a CuPy array is already in hand, so ``import deblur`` neither needs nor pays for it.
 """
 
 from __future__ import annotations
@@ -202,9 +201,7 @@ def cores() -> int:
     if asked is not None:
         return asked
     granted = os.environ.get("OMP_NUM_THREADS", "")
-    if granted.isdecimal() and int(granted):
-        return int(granted)
-    return usable_cores()
+    return int(granted) if granted.isdecimal() and int(granted) else usable_cores()
 
 
 def usable_cores() -> int:
@@ -250,7 +247,7 @@ _one_blas_thread = _OneBlasThread()
 
 
 def _limit(threads: list[tuple[Any, int]]) -> None:
-    """Set the threads of libraries. From 3.8 threadpoolctl serves only the thread that was first, unless it is forgotten."""
+    """Set threads of libraries. threadpoolctl 3.8 serves only the thread that was first, unless it is forgotten."""
     for library, count in threads:
         forget = getattr(library, "clear_controlling_thread", lambda force: None)
         forget(force=True)
@@ -423,9 +420,8 @@ def check_finite(a: Array, name: str, instead: str = HIDE) -> None:
 def free_memory(xp: ModuleType) -> int:
     """Bytes that can still be allocated: on the GPU for CuPy, in this process's machine for NumPy.
 
-    For CuPy the blocks that its memory pool holds unused count as free. For
-    NumPy it is Linux's MemAvailable, lowered to a control group's limit and to that of this process (``ulimit -v``)
-    where one is set; where neither can be read, a cautious 4 GiB.
+    For CuPy the blocks that its memory pool holds unused count as free. For NumPy it is Linux's MemAvailable, lowered
+    to a control group's limit and to that of this process (``ulimit -v``); where none can be read, a cautious 4 GiB.
     """
     if xp is not np:
         free, _total = xp.cuda.runtime.memGetInfo()
@@ -433,10 +429,7 @@ def free_memory(xp: ModuleType) -> int:
     free = 4 << 30
     try:
         with open("/proc/meminfo") as f:
-            for line in f:
-                if line.startswith("MemAvailable:"):
-                    free = int(line.split()[1]) * 1024
-                    break
+            free = next((int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable:")), free)
     except OSError:
         if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
             free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

@@ -7,6 +7,7 @@ from deblur.device import asnumpy
 from deblur.operators.blur import Blur
 from deblur.solvers.start import continued, prior_scene
 
+SHAPES = [((7, 7), (5, 4)), ((2, 3, 70, 9), (5, 4)), ((2, 9, 20, 31), (3, 5, 4)), ((90,), (7,))]
 ASYMMETRIC = np.array([[1.0, 4.0, 2.0], [0.0, 3.0, 1.0], [0.0, 1.0, 0.5], [0.2, 0.0, 0.0]]) / 12.7
 
 
@@ -32,10 +33,7 @@ def test_the_prior_lies_where_the_image_does():
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("boundary", ["unknown", "periodic", "reflect"])
-@pytest.mark.parametrize(
-    ("shape", "psf"),
-    [((31, 44), (5, 4)), ((2, 3, 70, 9), (5, 4)), ((7, 7), (5, 4)), ((2, 9, 20, 31), (3, 5, 4)), ((90,), (7,))],
-)
+@pytest.mark.parametrize(("shape", "psf"), SHAPES)
 def test_they_are_the_cpus(cupy, rng, dtype, boundary, shape, psf):
     operator = Blur(rng.random(psf), shape[-len(psf) :], boundary)
     g = rng.standard_normal(shape).astype(dtype)
