@@ -125,3 +125,5 @@ def test_the_makefile_names_tests_that_exist():
     named = re.findall(r"tests/\S+", (ROOT / "Makefile").read_text())
     assert len(named) > 5
     assert [name for name in named if not (ROOT / name).exists()] == []
+    slow = [name.partition("::") for name in (ROOT / "tests/slow.txt").read_text().split()]
+    assert [test for file, _, test in slow if f"def {test}(" not in (ROOT / file).read_text()] == []
