@@ -27,25 +27,15 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
 
 
-def _cupy_or_reason():
-    try:
-        import cupy
-    except ImportError:
-        return None, "CuPy is not installed"
-    try:
-        if cupy.cuda.runtime.getDeviceCount() < 1:
-            return None, "no CUDA device"
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        return None, f"no usable CUDA device ({error})"
-    return cupy, ""
-
-
 @pytest.fixture
 def cupy():
     """CuPy, or a skip that says what is missing. Each test begins without cached graphs."""
-    module, reason = _cupy_or_reason()
-    if module is None:
-        pytest.skip(reason)
+    module = pytest.importorskip("cupy", reason="CuPy is not installed")
+    try:
+        if module.cuda.runtime.getDeviceCount() < 1:
+            pytest.skip("no CUDA device")
+    except module.cuda.runtime.CUDARuntimeError as error:
+        pytest.skip(f"no usable CUDA device ({error})")
     graphs.forget()
     return module
 

@@ -82,7 +82,7 @@ def from_blurred(
         then cuts it off, as near the centre as it fits.
         ``details``: ``similarity``, the mean correlation of the PSFs that were estimated in different ways;
         ``psf_error``, the largest ε of these by `deblur.tuning.psf_error`: how wrong the image's spectrum says that
-        they are.
+        they are; ``edges``, the largest share of pixels where a scene has an edge.
         ``status`` is DOUBTFUL if the PSFs differ or ε is large: the image has too few sharp edges apart from the blur,
         or the blur is not shift-invariant; if noise dominates; and if the image is not blurred.
 
@@ -136,7 +136,7 @@ def from_blurred(
     similarity = (sum(_aligned(other, h)[1] for other in found) - 1) / (len(found) - 1)
     apart = np.array([_aligned(other, h)[0] for other in found]) - h
     error = float(np.sqrt((apart**2).sum() / len(found) / (h**2).sum()))
-    status, why, details = _status(float(h.max()), noise / _CONTRAST, float(similarity), float(wrong.max()))
+    status, why, details = _status(float(h.max()), noise / _CONTRAST, float(similarity), float(wrong.max()), max(edges))
     shape = tuple(np.minimum(shape, s)) if size is None else shape
     by = _into(h, shape)
     psf, varying = unit_sum(placed(_moved(h, by), shape)), None
@@ -151,7 +151,9 @@ def from_blurred(
     return PSFEstimate(psf, error, status, why, details, varying)
 
 
-def _status(peak: float, noise: float, similarity: float, error: float) -> tuple[PSFStatus, str, dict[str, float]]:
+def _status(
+    peak: float, noise: float, similarity: float, error: float, edges: float
+) -> tuple[PSFStatus, str, dict[str, float]]:
     """The status of a PSF, its reasons and the evidence."""
     alike = f"PSFs found in several ways are {similarity:.2f} alike (correlation)"
     doubts = {
@@ -159,10 +161,11 @@ def _status(peak: float, noise: float, similarity: float, error: float) -> tuple
         f"noise is {noise:.2f} of the image's standard deviation": noise > 0.3,
         f"{alike}, {_ALIKE} or more are needed": similarity < _ALIKE,
         f"the image's power spectrum contradicts one of them, by {error:.2g} of its sum": error > 0.1,
+        f"{edges:.0%} of a scene's pixels are edges, a texture: 65 % or less is needed": edges > 0.65,
     }
     held = [reason for reason, applies in doubts.items() if applies]
     status = PSFStatus.DOUBTFUL if held else PSFStatus.ROUGH
-    return status, "; ".join(held) or alike, {"similarity": similarity, "psf_error": error}
+    return status, "; ".join(held) or alike, {"similarity": similarity, "psf_error": error, "edges": edges}
 
 
 def _sharpest(y: np.ndarray) -> tuple[int, int]:
