@@ -123,18 +123,18 @@ def fit(psf_or_image: Any, kind: str | None = None, *, of: str = "auto") -> PSFE
     >>> abs(found.details["radius"] - 4.3) < 0.1
     True
     """
-    a = grey(psf_or_image, "psf_or_image")
+    a, unit = grey(psf_or_image, "psf_or_image")
     if kind is not None and kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r} of PSF; choose one of {', '.join(KINDS)}")
     if of not in ("auto", "psf", "image"):
         raise ValueError(f"of must be 'auto', 'psf' or 'image', not {of!r}")
-    if of == "psf" or (of == "auto" and _looks_like_psf(a)):
+    if of == "psf" or (of == "auto" and _looks_like_psf(a, unit)):
         return _fit_psf(a, kind)
     return _fit_image(a, kind)
 
 
-def _looks_like_psf(a: np.ndarray) -> bool:
-    if abs(a.sum() - 1) < 1e-3 and a.min() > -0.1 * a.max():
+def _looks_like_psf(a: np.ndarray, unit: float) -> bool:
+    if abs(float(a.sum()) * unit - 1) < 1e-3 and a.min() > -0.1 * a.max():
         return True
     edge = border(a)
     low = np.median(edge)
