@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .device import Array, as_real, asnumpy, check_finite, get_xp, unwrapped
+from .errors import check_choice
 from .image import as_float
 from .image.arrays import looks_coloured
 from .operators.blur import Blur
@@ -113,8 +114,7 @@ def degrade(
 def _check_noise(noise: float | str, level: float | None) -> tuple[str, float]:
     """The kind of noise and its level, checked."""
     kind = noise if isinstance(noise, str) else "gaussian"
-    if kind not in NOISES:
-        raise ValueError(f"unknown noise {noise!r}; choose one of {', '.join(NOISES)}")
+    check_choice(kind, NOISES, "noise")
     if kind == noise and level is None:
         raise ValueError(f"noise {noise!r} needs level, its {NOISES[kind]}")
     if kind != noise and level is not None:

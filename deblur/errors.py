@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import numpy as np
+
+_T = TypeVar("_T")
 
 
 class SingularMatrixError(np.linalg.LinAlgError):
@@ -66,6 +69,14 @@ class NoGPUError(RuntimeError):
 
 class PSFWarning(UserWarning):
     """The data contradict the PSF or the boundary, or an estimated PSF is unreliable; the text says what to try."""
+
+
+def check_choice(value: _T, known: Iterable[str | None], name: str) -> _T:
+    """`value`, or ValueError with the known names for another one and for what is no name."""
+    names = [*known]
+    if not (value is None or isinstance(value, str)) or value not in names:
+        raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(map(str, names))}")
+    return value
 
 
 def warn(text: str, category: type[Warning] = PSFWarning) -> None:

@@ -18,10 +18,10 @@ import numpy as np
 
 from .denoise.impulses import detect
 from .device import Array
+from .errors import check_choice
 from .image.light import GAMMAS
 from .masks import saturated
-from .methods import check_formula
-from .problem import FLOAT64, Denoiser
+from .problem import FLOAT64, FORMULAS, Denoiser
 from .psf import PSFMap
 from .terms import FIDELITIES
 from .tuning import RULES, check_rule
@@ -234,19 +234,13 @@ def check_lam(lam: Any) -> float | str:
 
 def check_gamma(gamma: Any) -> str | None:
     """`gamma` itself, or ValueError listing what there is."""
-    if gamma is not None and gamma not in (*GAMMAS,):
-        raise ValueError(
-            f"unknown gamma {gamma!r}; it is one of {', '.join(map(repr, GAMMAS))}, or None for numbers "
-            "that are light already or that a program blurred"
-        )
-    return gamma
+    return check_choice(gamma, (None, *GAMMAS), "gamma")
 
 
 def check_values(o: dict[str, Any]) -> None:
     """Raise for the first option out of its range."""
-    check_formula(o["formula"])
-    if o["prior"] not in PRIORS:
-        raise ValueError(f"unknown prior {o['prior']!r}; choose one of {', '.join(PRIORS)}")
+    check_choice(o["formula"], FORMULAS, "formula")
+    check_choice(o["prior"], PRIORS, "prior")
     if isinstance(o["mask"], str) and o["mask"] not in DETECTORS:
         names = " or ".join(map(repr, DETECTORS))
         raise ValueError(f"mask must be {names}, or an array, True at the pixels to hide, not {o['mask']!r}")
@@ -256,8 +250,7 @@ def check_values(o: dict[str, Any]) -> None:
     for part in o["noise"][:2] if isinstance(o["noise"], tuple) else [o["noise"]]:
         _check_number(part, "noise, a standard deviation, or gain and read-out noise,")
     _check_number(o["psf_error"], "psf_error, relative to the PSF's sum,")
-    if o["data"] is not None and o["data"] not in (*FIDELITIES,):
-        raise ValueError(f"unknown data term {o['data']!r}; choose one of {', '.join(FIDELITIES)}")
+    check_choice(o["data"], (None, *FIDELITIES), "data term")
     _check_number(o["delta"], "delta, where the Huber term turns linear,", above=True)
     if o["delta"] is not None and o["data"] != "huber":
         raise ValueError("delta belongs to data='huber'")

@@ -10,9 +10,9 @@ from typing import Any
 
 from .denoise.denoisers import get as get_denoiser
 from .device import Array, Device, unwrapped
-from .errors import MethodError
+from .errors import MethodError, check_choice
 from .masks import check_mask, check_weights
-from .methods import METHODS, Choice, check_method, choose, named
+from .methods import METHODS, Choice, choose, named
 from .operators.adapted import AdaptedOperator
 from .operators.blur import Blur
 from .operators.operator import Operator
@@ -168,7 +168,7 @@ def check_request(
     """
     o: dict[str, Any] = defaults() | options
     lam, lam_reason = check_lam(lam), AS_REQUESTED
-    method = check_method(o["method"])
+    method = check_choice(o["method"], ("auto", *METHODS), "method")
     check_values(o)
     mask = o["mask"] if o["mask"] is None or isinstance(o["mask"], str) else check_mask(o["mask"])
     weights = None if o["weights"] is None else check_weights(o["weights"])

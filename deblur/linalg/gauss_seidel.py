@@ -34,6 +34,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..device import Array, asnumpy, get_xp
+from ..errors import check_choice
 from ..norms import norms
 from ..vector_ops import Systems
 from .checks import as_rhs, as_system, check_pivots
@@ -141,8 +142,7 @@ def gauss_seidel(
         raise ValueError(f"rtol must be a number of at least 0, not {rtol}")
     if max_sweeps < 0 or block < 1:
         raise ValueError(f"max_sweeps must be at least 0 and block at least 1, not {max_sweeps} and {block}")
-    if acceleration not in (None, "cg"):
-        raise ValueError(f"acceleration must be None or 'cg', not {acceleration!r}")
+    check_choice(acceleration, (None, "cg"), "acceleration")
     why = "Gauss-Seidel divides by the diagonal of the matrix, whose entry {}, counted from 0, is {:.3g}; "
     check_pivots(a.diagonal(), text=f"{why}reorder the equations, or use gauss_jordan_solve")
     if x0 is None:

@@ -9,6 +9,7 @@ import numpy as np
 import scipy
 
 from ..device import Array, check_finite as refuse_nonfinite, get_xp, is_cupy, unwrapped
+from ..errors import check_choice
 from .checks import as_block, position
 from .qr import factor
 from .qr_plan import rotations_are_faster
@@ -233,8 +234,7 @@ def _real(a: Any, name: str) -> Array:
 
 def _checked(q: Array, r: Array, which: str, finite: bool) -> tuple[Array, Array]:
     """Q and R themselves; ValueError for all that SciPy refuses."""
-    if which not in ("row", "col"):
-        raise ValueError(f"which must be 'row' or 'col', not {which!r}")
+    check_choice(which, ("row", "col"), "which")
     if q.ndim != 2 or r.ndim != 2:
         raise ValueError(f"Q and R must be matrices, not of shapes {q.shape} and {r.shape}")
     if q.dtype != r.dtype or q.dtype not in (np.float32, np.float64):

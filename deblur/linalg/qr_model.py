@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, get_xp, is_cupy, unwrapped
+from ..errors import check_choice
 from .checks import as_block, as_matrix, as_rhs, check_pivots, check_rank, indices, position
 from .qr import factor
 from .qr_insert_delete import delete, insert
@@ -398,6 +399,4 @@ def _delete(a: Array, gone: np.ndarray) -> Array:
 
 def check_method(method: str) -> str:
     """`method`, if it is one of `METHODS`."""
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
-    return method
+    return check_choice(method, METHODS, "method")

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy
 
+from ..errors import check_choice
 from .models import Lengths, Size, as_shape, coordinates, per_axis, positive, unit_sum
 
 Index = float | tuple[float, float, float]
@@ -155,8 +156,7 @@ def light_sheet(
 
 def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
     """The intensity of a point's image at distances (r,) from the axis and planes (z,): (r, z)."""
-    if model not in MODELS:
-        raise ValueError(f"model must be one of {', '.join(MODELS)}, not {model!r}")
+    check_choice(model, MODELS, "model")
     if not 0.05 <= positive(wavelength, "a wavelength") <= 20:
         raise ValueError(f"a wavelength is in micrometres, such as 0.52; {wavelength!r} would be no light")
     if np.size(index) not in (1, 3):

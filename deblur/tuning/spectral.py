@@ -54,6 +54,7 @@ from itertools import chain
 import numpy as np
 
 from ..device import Array, Device, all_cores, as_real, check_finite, get_xp, is_cupy, random_signs
+from ..errors import check_choice
 from ..normalization import Scale, shifted
 from ..norms import largest, squares
 from ..operators.blur import Blur
@@ -270,8 +271,7 @@ def choose_lambda(
     problem = Problem(check_operator(blur), dtype=g.dtype, device=Device.of(g))
     checked = check_rule(rule, problem)
     check_noise(noise)
-    if norm not in NORMS:
-        raise ValueError(f"unknown norm {norm!r}; choose one of {', '.join(NORMS)}")
+    check_choice(norm, NORMS, "norm")
     if bounds is not None and not 0 < bounds[0] < bounds[1] < np.inf:
         raise ValueError(f"bounds must be two increasing positive multiples of σ_max², not {bounds!r}")
     if max_steps < 1:
