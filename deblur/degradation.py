@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from .device import Array, as_real, asnumpy, check_finite, get_xp, unwrapped
-from .errors import check_choice
+from .errors import check_choice, check_number
 from .image import as_float
 from .image.arrays import looks_coloured
 from .operators.blur import Blur
@@ -120,9 +119,7 @@ def _check_noise(noise: float | str, level: float | None) -> tuple[str, float]:
     if kind != noise and level is not None:
         names = ", ".join(NOISES)
         raise ValueError(f"level belongs to a noise given by name ({names}), not to noise={noise!r}")
-    amount = float(noise if level is None else level)
-    if not math.isfinite(amount) or amount < 0:
-        raise ValueError(f"the {NOISES[kind]} must be a finite number that is not negative, not {amount!r}")
+    amount = check_number(noise if level is None else level, f"the noise's {NOISES[kind]}")
     if kind == "salt-pepper" and amount > 1:
         raise ValueError(f"the {NOISES[kind]} must lie between 0 and 1, not {amount!r}")
     if kind == "poisson" and amount == 0:

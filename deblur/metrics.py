@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from .device import Array, asnumpy, check_finite, get_xp
+from .errors import check_number
 from .image import as_float
 
 
@@ -71,7 +72,7 @@ def psnr(truth: Array, image: Array, *, data_range: float = 1.0) -> float:
         If the shapes differ, a value is NaN or infinite, or data_range is not positive.
     """
     error = mse(truth, image)
-    _check_range(data_range)
+    check_number(data_range, "data_range", above=True)
     return math.inf if error == 0 else 10 * math.log10(data_range**2 / error)
 
 
@@ -110,7 +111,7 @@ def ssim(truth: Array, image: Array, *, data_range: float = 1.0, channel_axis: i
            visibility to structural similarity", IEEE Trans. Image Processing 13 (4), 2004, 600-612.
     """
     a, b = _pair(truth, image)
-    _check_range(data_range)
+    check_number(data_range, "data_range", above=True)
     if channel_axis is not None and not -a.ndim <= channel_axis < a.ndim:
         raise ValueError(f"channel_axis={channel_axis} does not exist in images of shape {a.shape}")
     space = list(a.shape)
@@ -133,8 +134,3 @@ def ssim(truth: Array, image: Array, *, data_range: float = 1.0, channel_axis: i
             use_sample_covariance=False,
         )
     )
-
-
-def _check_range(data_range: float) -> None:
-    if not (math.isfinite(data_range) and data_range > 0):
-        raise ValueError(f"data_range must be a positive finite number, not {data_range!r}")

@@ -10,14 +10,14 @@ from typing import Any
 
 from .denoise.denoisers import get as get_denoiser
 from .device import Array, Device, unwrapped
-from .errors import MethodError, check_choice
+from .errors import MethodError, check_choice, check_dtype
 from .masks import check_mask, check_weights
 from .methods import METHODS, Choice, choose, named
 from .operators.adapted import AdaptedOperator
 from .operators.blur import Blur
 from .operators.operator import Operator
 from .operators.varying import VaryingBlur
-from .options import Options, check_dtype, check_gamma, check_lam, check_values, defaults
+from .options import Options, check_gamma, check_lam, check_values, defaults
 from .problem import FLOAT64, Denoiser, Problem, Stop, check_bounds
 from .psf import PSFMap
 from .solvers.noise import NoiseModel

@@ -222,7 +222,7 @@ def test_sparse_matrices_and_operators_are_refused_where_arrays_are_needed():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: deblur.Blur(PSF, 7), r"shape must be \(rows, columns\).*not \(7,\)"),
+        (lambda: deblur.Blur(PSF, 7), r"shape must be \(rows, columns\).*not 7;"),
         (lambda: deblur.vector2im(np.ones(9), 3.0), "two positive whole numbers, not 3.0"),
         (lambda: deblur.choose_lambda(PSF, IMAGE), "blur must be .*not ndarray"),
         (lambda: deblur.choose_method(PSF, 1.0), "blur must be .*not ndarray"),
@@ -230,10 +230,23 @@ def test_sparse_matrices_and_operators_are_refused_where_arrays_are_needed():
         (lambda: deblur.psf.box({}), "size must be a positive whole number.*not {}"),
         (lambda: deblur.psf.gaussian(3, "1"), "positive finite number, not '1'"),
         (lambda: deblur.psf.parse(True), "'True' is neither a file nor"),
-        (lambda: deblur.data.load([]), r"no sample image \[\]"),
+        (lambda: deblur.data.load([]), r"unknown sample image \[\]"),
         (lambda: deblur.image.write("x.png", range(3)), r"an image is .*shape \(3,\)"),
         (lambda: deblur.image.write("x.png", IMAGE.astype(object)), "real numbers"),
         (lambda: deblur.tiled(IMAGE, 1.0, 1e-2), "PSF"),
+        (lambda: deblur.image.srgb([1j]), "light: real numbers"),
+        (lambda: deblur.vector2im(np.ones(6), ("a", 2)), "positive whole number, not 'a'"),
+        (lambda: deblur.VaryingBlur(PSF[None, None], 300), "not shape 300"),
+        (lambda: linalg.qr(MATRIX, MATRIX), r"unknown mode array\(.*choose one of reduced"),
+        (lambda: linalg.choose_qr(MATRIX), r"shape must be \(\.\.\., M, N\)"),
+        (lambda: linalg.choose_qr((3, 4), int), "dtype must be 'float32' or 'float64'"),
+        (lambda: linalg.damped_qr(MATRIX, None), "lam must be a finite number >= 0, not None"),
+        (lambda: linalg.gauss_seidel(MATRIX, MATRIX[0], rtol="x"), "rtol must be .*'x'"),
+        (lambda: linalg.qr_delete(np.eye(3), np.eye(3), 1.5), "k must be a whole number .*1.5"),
+        (lambda: deblur.psf.fit(IMAGE, [3]), r"unknown kind \[3\]"),
+        (lambda: deblur.psf.denoise(PSF, "x"), "standard deviation, must be .*'x'"),
+        (lambda: deblur.metrics.psnr(IMAGE, IMAGE, data_range="x"), "data_range must be .*'x'"),
+        (lambda: deblur.degrade(IMAGE, PSF, noise=[1, 2]), r"the noise's .* must be .*\[1, 2\]"),
     ],
 )
 def test_arguments_of_any_kind_are_refused_by_their_names(call, words):

@@ -17,8 +17,8 @@ from ..device import Array, get_xp, is_cupy, unwrapped
 from ..errors import check_choice
 from . import qr_gpu
 from .checks import as_float
+from .qr_gpu import MODES
 
-MODES = ("reduced", "complete", "r", "raw")
 SIGNS = ("householder", "positive", "haar")
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 import scipy
 
 from ..device import Array, check_finite as refuse_nonfinite, get_xp, is_cupy, unwrapped
-from ..errors import check_choice
+from ..errors import check_choice, check_count
 from .checks import as_block, position
 from .qr import factor
 from .qr_plan import rotations_are_faster
@@ -185,7 +184,7 @@ def qr_delete(
         return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite_qr, check_finite)
     Q, R = _checked(Q, R, which, check_finite)
     size = len(Q) if which == "row" else R.shape[1]
-    k, p = position(k, size - 1, size), operator.index(p)
+    k, p = position(k, size - 1, size), check_count(p, "p")
     if not 0 < p <= size - k:
         raise ValueError(f"p = {p} is out of range: from position {k} on there are {size - k} {which}s")
     return delete(Q, R, np.arange(k, k + p), which, overwrite_qr)

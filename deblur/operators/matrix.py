@@ -34,6 +34,7 @@ import scipy
 from numpy.typing import DTypeLike
 
 from ..device import Array, as_real, asnumpy, check_finite, require_memory, unwrapped
+from ..errors import check_count, shown
 from .boundary import Boundary, get_boundary
 
 DENSE_INSTEAD = (
@@ -64,14 +65,6 @@ def check_psf(psf: Array, name: str = "psf", axes: Sequence[int] = (2,)) -> Arra
     return a
 
 
-def check_size(value: Any, name: str) -> int:
-    """`value` as a whole number of pixels, at least 1."""
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not (number and value >= 1 and not value % 1):
-        raise ValueError(f"{name} must be a positive whole number, not {value!r}")
-    return int(value)
-
-
 def check_origin(origin: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
     """`origin` as an index into a PSF of that shape, or an error."""
     try:
@@ -99,14 +92,14 @@ def check_geometry(
     """
     h = asnumpy(check_psf(psf, axes=SPACES))
     h.flags.writeable = False
-    shape = tuple(shape) if np.iterable(shape) else (shape,)
-    if len(shape) != h.ndim:
+    sides = tuple(shape) if np.iterable(shape) else (shape,)
+    if len(sides) != h.ndim:
         names = "(length,) of the line", "(rows, columns) of the image", "(slices, rows, columns) of the volume"
         raise ValueError(
-            f"shape must be {names[h.ndim - 1]}, for a {h.ndim}-D PSF ({by(h.shape)}), not {shape!r}; a 1-D PSF "
+            f"shape must be {names[h.ndim - 1]}, for a {h.ndim}-D PSF ({by(h.shape)}), not {shown(shape)}; a 1-D PSF "
             "blurs lines, a 2-D one images, a 3-D one volumes"
         )
-    image = tuple(check_size(n, f"shape[{axis}]") for axis, n in enumerate(shape))
+    image = tuple(check_count(n, f"shape[{axis}]") for axis, n in enumerate(sides))
     if not (longer and h.ndim == 3) and any(m > n for m, n in zip(h.shape, image, strict=True)):
         raise ValueError(
             f"the PSF ({by(h.shape)}) is larger than the image ({by(image)}); crop the PSF to where it is not "
@@ -225,9 +218,9 @@ def filter2matrix(
         axes = "(rows, columns)" if h.ndim == 2 else f"{h.ndim} numbers, as many as the PSF has axes"
         raise ValueError(f"the shapes of f and g must be {axes}, not {of_f!r} and {of_g!r}")
     names = ("rows", "cols") if h.ndim == 2 else [f"axis {axis} of " for axis in range(h.ndim)]
-    scene = tuple(check_size(n, f"{name}f") for n, name in zip(of_f, names, strict=True))
+    scene = tuple(check_count(n, f"{name}f") for n, name in zip(of_f, names, strict=True))
     image = tuple(
-        check_size(p - edge.extra(m) if n is None else n, f"{name}g")
+        check_count(p - edge.extra(m) if n is None else n, f"{name}g")
         for p, m, n, name in zip(scene, h.shape, of_g, names, strict=True)
     )
     if origin is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import warn
+from ..errors import as_number, check_number, warn
 from .estimate import (
     PSFEstimate,
     border,
@@ -71,7 +71,7 @@ def crop(psf: Any, energy: float = 0.999) -> np.ndarray:
         Its sum is one.
     """
     h, _ = grey(psf, "the PSF", (1, 2, 3))
-    if not 0 < energy <= 1:
+    if not 0 < as_number(energy) <= 1:
         raise ValueError(f"energy is a share of the light, above 0 and at most 1, not {energy!r}")
     if energy == 1:
         return unit_sum(h)
@@ -178,9 +178,7 @@ def denoise(psf: Any, noise: float | None = None) -> np.ndarray:
     """
     h, unit = grey(psf, "the PSF", (1, 2, 3))
     background, deviation = _level(border(h))
-    if noise is not None and not (math.isfinite(noise) and noise >= 0):
-        raise ValueError(f"noise must be a standard deviation, not {noise!r}")
-    noise = deviation if noise is None else noise / unit
+    noise = deviation if noise is None else check_number(noise, "noise, a standard deviation,") / unit
     h = h - background
     return unit_sum(np.maximum(h * gains(h, noise**2), 0))
 
