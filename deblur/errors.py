@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
 import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -120,6 +122,22 @@ def check_dtype(dtype: Any) -> np.dtype | None:
         if (named := np.dtype(dtype)) in (np.float32, np.float64):
             return named
     raise TypeError(f"dtype must be 'float32' or 'float64', not {dtype!r}")
+
+
+def check_path(path: Any) -> Path:
+    """`path` as a Path; TypeError, ValueError or OSError if no file can have this name or be reached by it."""
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        raise TypeError(f"the name of a file is text or a pathlib.Path, not {shown(path)}") from None
+    if not name.strip() or "\0" in name:
+        raise ValueError(f"{shown(name)} is not the name of a file: it is blank, or holds the character NUL")
+    try:
+        Path(name).exists()
+    except OSError as error:
+        why = f"{os.strerror(error.errno or 0)}; use another name, or check the permissions of its folders"
+        raise type(error)(f"{name} cannot be reached: {why}") from None
+    return Path(name)
 
 
 def warn(text: str, category: type[Warning] = PSFWarning) -> None:

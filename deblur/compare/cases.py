@@ -15,7 +15,7 @@ import numpy as np
 from .. import data, image, psf
 from ..degradation import NOISES, degrade
 from ..device import asnumpy, check_finite, require_memory
-from ..errors import check_count
+from ..errors import check_count, check_path
 from ..operators.blur import Blur
 from ..operators.boundary import get_boundary
 from ..operators.matrix import check_psf
@@ -130,7 +130,7 @@ def load_picture(source: Any) -> tuple[str, np.ndarray, tuple[str, ...]]:
     if isinstance(source, str) and source in data.names():
         name, pixels = source, data.load(source)
     elif isinstance(source, str | Path):
-        if not Path(source).exists():
+        if not check_path(source).exists():
             raise FileNotFoundError(
                 f"{source}: neither a file nor a sample has this name; the samples are {', '.join(data.names())}"
             )

@@ -160,7 +160,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_lam(self.lam)
         check_choice(self.other_boundary, ("own", "refuse"), "other_boundary")
-        check_number(self.time_limit, "time_limit, in seconds,", above=True)
+        check_number(self.time_limit, "time_limit", above=True)
         check_count(self.repeats, "repeats", 0)
 
 

@@ -57,7 +57,7 @@ def vector2im(v: Array, shape: tuple[int, int]) -> Array:
     v = unwrapped(v, "the vector")
     if not np.iterable(shape) or len(tuple(shape)) != 2:
         raise ValueError(f"shape must be (rows, columns), two positive whole numbers, not {shape!r}")
-    rows, cols = (check_count(n, "each side of shape") for n in shape)
+    rows, cols = (check_count(n, "each of shape (rows, columns)") for n in shape)
     if v.ndim not in (1, 2) or v.shape[1:] not in ((), (1,)) or v.size != rows * cols:
         raise ValueError(f"a vector of {rows} * {cols} = {rows * cols} pixels is needed, not shape {v.shape}")
     return v.reshape(rows, cols)

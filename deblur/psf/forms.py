@@ -92,7 +92,11 @@ def parse_with_voxel(text: str) -> tuple[np.ndarray, tuple[float, ...] | None]:
     name, colon, rest = text.strip().partition(":")
     name = name.strip().lower()
     if name not in TABLE or not colon:
-        if name != "volume" and (not text.strip() or not located(text)[0].exists()):
+        try:
+            there = name == "volume" or located(text)[0].exists()
+        except ValueError:
+            there = False
+        if not there:
             raise ValueError(f"{text!r} is neither a file nor a known form of PSF{known}")
         return load_with_voxel(text)
     usage, parameters, needed = _words(name)

@@ -111,7 +111,9 @@ def test_no_drawn_output_changes_a_byte_of_an_input(seed, world, tmp_path, monke
 def save_ome(path, planes, names):
     """A plane of an OME-TIFF that names its files so, or not at all."""
     data = "".join(f'<TiffData FirstZ="{i}"><UUID{name}>urn:uuid:{i}</UUID></TiffData>' for i, name in enumerate(names))
-    pixels = f'<Pixels DimensionOrder="XYZCT" Type="float" SizeX="9" SizeY="9" SizeZ="{planes}" SizeC="1" SizeT="1">{data}'
+    pixels = (
+        f'<Pixels DimensionOrder="XYZCT" Type="float" SizeX="9" SizeY="9" SizeZ="{planes}" SizeC="1" SizeT="1">{data}'
+    )
     words = f'<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06"><Image>{pixels}</Pixels></Image></OME>'
     tifffile.imwrite(path, np.ones((9, 9)), description=words, metadata=None)
 
