@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .device import Array, as_real, asnumpy, check_finite, get_xp, unwrapped
-from .errors import check_choice, check_number
+from .errors import check_axis, check_choice, check_number, shown
 from .image import as_float
 from .image.arrays import looks_coloured
 from .operators.blur import Blur
@@ -98,13 +98,16 @@ def degrade(
         raise ValueError(
             f"psf of shape {psf.shape}{named}: an image of {axes} axes is needed, not shape {image.shape}{hint}"
         )
-    if channel_axis is not None and not -axes <= channel_axis < axes:
-        raise ValueError(f"channel_axis={channel_axis} does not exist in an image of shape {image.shape}")
+    if channel_axis is not None:
+        check_axis(channel_axis, axes, "channel_axis")
     if image.size == 0:
         raise ValueError(f"the image holds no pixels (shape {image.shape})")
     check_finite(image, "image")
     scene = image if channel_axis is None else xp.moveaxis(image, channel_axis, 0)
-    rng = np.random.default_rng(seed)
+    try:
+        rng = np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise ValueError(f"seed must be a whole number >= 0 or a NumPy Generator, not {shown(seed)}") from None
     blurred = _blur(scene, psf, boundary, origin)
     noisy = _add_noise(blurred, kind, amount, rng).astype(image.dtype, copy=False)
     return noisy if channel_axis is None else xp.moveaxis(noisy, 0, channel_axis)
@@ -153,4 +156,6 @@ def _add_noise(image: Array, kind: str, amount: float, rng: np.random.Generator)
             f"Poisson noise counts light, and the blurred image falls to {expected.min():.4g}; "
             "use an image and a PSF without negative values"
         )
+    if not expected.max() * amount < 2**62:
+        raise ValueError(f"{amount:.3g} photons at value 1 are too many to be counted: their noise is below rounding")
     return xp.asarray(rng.poisson(np.maximum(expected.astype(np.float64), 0.0) * amount) / amount)

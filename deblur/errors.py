@@ -124,6 +124,15 @@ def check_dtype(dtype: Any) -> np.dtype | None:
     raise TypeError(f"dtype must be 'float32' or 'float64', not {dtype!r}")
 
 
+def check_axis(axis: Any, ndim: int, name: str) -> int:
+    """The place of an axis among `ndim`, counted from the front; TypeError or ValueError if it is none."""
+    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
+        raise TypeError(f"{name} must be a whole number, the position of an axis, not {shown(axis)}")
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"{name} = {axis} is no axis of an image of {ndim} axes, 0 to {ndim - 1}")
+    return int(axis) % ndim
+
+
 def check_path(path: Any) -> Path:
     """`path` as a Path; TypeError, ValueError or OSError if no file can have this name or be reached by it."""
     try:

@@ -20,6 +20,7 @@ from .device import Array
 from .errors import as_number, check_choice, check_count, check_number
 from .image.light import GAMMAS
 from .masks import saturated
+from .operators.boundary import BOUNDARIES, Boundary
 from .problem import FORMULAS, Denoiser
 from .psf import PSFMap
 from .terms import FIDELITIES
@@ -230,6 +231,8 @@ def check_values(o: dict[str, Any]) -> None:
     """Raise for the first option out of its range."""
     check_choice(o["formula"], FORMULAS, "formula")
     check_choice(o["prior"], PRIORS, "prior")
+    if not isinstance(o["boundary"], Boundary):
+        check_choice(o["boundary"], ("auto", *BOUNDARIES), "boundary")
     if isinstance(o["mask"], str) and o["mask"] not in DETECTORS:
         names = " or ".join(map(repr, DETECTORS))
         raise ValueError(f"mask must be {names}, or an array, True at the pixels to hide, not {o['mask']!r}")

@@ -319,6 +319,8 @@ def _operator(psf: Any, psfs: Any, shape: tuple[int, ...], origin: Any, boundary
     if isinstance(psfs, PSFMap):
         psfs = psfs.psfs
     if psfs is not None:
+        if isinstance(psfs, tuple) and len(psfs) != 2:
+            raise ValueError(f"psfs as a tuple is (PSFs, positions), and not {len(psfs)} arrays")
         psfs, places = psfs if isinstance(psfs, tuple) else (psfs, None)
         # The error of the PSF that this leaves makes mostly a tenth of it in a blurred picture, below the noise of a
         # good camera.

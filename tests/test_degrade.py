@@ -188,7 +188,7 @@ def test_bad_options(options, words):
         (np.ones((0, 9)), None, "no pixels"),
         (np.full((8, 9), np.nan), None, "NaN"),
         (np.full((8, 9), np.inf), None, "infinite"),
-        (np.ones((8, 9, 3)), 3, "does not exist"),
+        (np.ones((8, 9, 3)), 3, "is no axis"),
     ],
 )
 def test_bad_images(image, axis, words):

@@ -34,7 +34,7 @@ import scipy
 from numpy.typing import DTypeLike
 
 from ..device import Array, as_real, asnumpy, check_finite, require_memory, unwrapped
-from ..errors import check_count, shown
+from ..errors import check_count, check_dtype, shown
 from .boundary import Boundary, get_boundary
 
 DENSE_INSTEAD = (
@@ -227,7 +227,7 @@ def filter2matrix(
         centre = tuple((p + m - 1 - g) // 2 for p, m, g in zip(scene, h.shape, image, strict=True))
     else:
         centre = check_origin(origin, h.shape)
-    dtype = np.dtype(dtype)
+    dtype = check_dtype(dtype) or np.dtype(np.float64)
     rows, cols = math.prod(image), math.prod(scene)
     if not sparse:
         require_memory(rows * cols * dtype.itemsize, np, f"A dense H of {rows} x {cols}", DENSE_INSTEAD)
