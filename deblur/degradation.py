@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .device import Array, as_real, asnumpy, check_finite, get_xp, unwrapped
-from .errors import check_axis, check_choice, check_number, shown
+from .errors import check_axis, check_choice, check_count, check_number
 from .image import as_float
 from .image.arrays import looks_coloured
 from .operators.blur import Blur
@@ -104,10 +104,9 @@ def degrade(
         raise ValueError(f"the image holds no pixels (shape {image.shape})")
     check_finite(image, "image")
     scene = image if channel_axis is None else xp.moveaxis(image, channel_axis, 0)
-    try:
-        rng = np.random.default_rng(seed)
-    except (TypeError, ValueError):
-        raise ValueError(f"seed must be a whole number >= 0 or a NumPy Generator, not {shown(seed)}") from None
+    if not (seed is None or isinstance(seed, np.random.Generator)):
+        seed = check_count(seed, "seed", 0)
+    rng = np.random.default_rng(seed)
     blurred = _blur(scene, psf, boundary, origin)
     noisy = _add_noise(blurred, kind, amount, rng).astype(image.dtype, copy=False)
     return noisy if channel_axis is None else xp.moveaxis(noisy, 0, channel_axis)

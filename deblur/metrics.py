@@ -49,10 +49,8 @@ def mse(truth: Array, image: Array) -> float:
         If the shapes differ, or a value is NaN or infinite.
     """
     a, b, exponent = _pair(truth, image)
-    try:
-        return math.ldexp(float(((a - b) ** 2).mean()), 2 * exponent)
-    except OverflowError:
-        return math.inf
+    with np.errstate(over="ignore"):
+        return float(np.ldexp(float(((a - b) ** 2).mean()), 2 * exponent))
 
 
 def psnr(truth: Array, image: Array, *, data_range: float = 1.0) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from .device import asnumpy, check_finite, is_cupy, require_memory, unwrapped
-from .errors import ConvergenceError
+from .errors import ConvergenceError, check_dtype, check_number
 from .image import as_float
 from .linalg.band_triangle import BandTriangle
 from .linalg.qr_model import check_method
@@ -105,12 +105,8 @@ class QRDeblurrer:
         weights: Any = None,
         dtype: Any = np.float64,
     ) -> None:
-        self.lam = float(lam)
-        if isinstance(lam, (bool, np.bool_)) or not (np.isfinite(self.lam) and self.lam > 0):
-            raise ValueError(f"λ must be finite and positive, not {lam!r}, to determine what hidden pixels leave open")
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.float32, np.float64):
-            raise TypeError(f"dtype must be float32 or float64, not {self.dtype}")
+        self.lam = check_number(lam, "λ, which determines what hidden pixels leave open,", above=True)
+        self.dtype = check_dtype(dtype) or np.dtype(np.float64)
         self.boundary = boundary
         self.residual: float | None = None
         self.note = ""

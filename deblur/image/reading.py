@@ -76,8 +76,7 @@ def check_readable(path: FilePath) -> Path:
         with path.open("rb") as f:
             empty = not f.read(1)
     except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise type(error)(f"{path} cannot be read: {why}; check the permissions of this file") from error
+        raise type(error)(f"{path} cannot be read: {os.strerror(error.errno or 0)}; check its permissions") from error
     if empty:
         raise ValueError(_EMPTY.format(path))
     return path

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy
 
@@ -84,7 +82,7 @@ def qr_insert(
        on GPUs", Parallel Computing 40 (2014).
     """
     xp = get_xp(Q, R, u)
-    Q, R, u = (xp.asarray(_real(a, name)) for a, name in ((Q, "Q"), (R, "R"), (u, "u")))
+    Q, R, u = (xp.asarray(unwrapped(a, name)) for a, name in ((Q, "Q"), (R, "R"), (u, "u")))
     if max(Q.ndim, R.ndim, u.ndim) > 2 and not is_cupy(Q):  # stacks: SciPy's to serve or to refuse
         return scipy.linalg.qr_insert(Q, R, u, k, which, rcond, overwrite_qru, check_finite)
     Q, R = _checked(Q, R, which, check_finite)
@@ -179,7 +177,7 @@ def qr_delete(
     See `qr_insert`.
     """
     xp = get_xp(Q, R)
-    Q, R = (xp.asarray(_real(a, name)) for a, name in ((Q, "Q"), (R, "R")))
+    Q, R = (xp.asarray(unwrapped(a, name)) for a, name in ((Q, "Q"), (R, "R")))
     if max(Q.ndim, R.ndim) > 2 and not is_cupy(Q):
         return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite_qr, check_finite)
     Q, R = _checked(Q, R, which, check_finite)
@@ -221,14 +219,6 @@ def delete(Q: Array, R: Array, gone: np.ndarray, which: str = "row", overwrite: 
 
 def _is_economic(q: Array) -> bool:
     return q.shape[0] != q.shape[1]
-
-
-def _real(a: Any, name: str) -> Array:
-    """`a` as an array; other dtypes than SciPy's stay what they are, to be refused."""
-    a = unwrapped(a, name)
-    if a.dtype.kind == "c":
-        raise TypeError(f"{name}: real numbers are needed, not dtype {a.dtype}; use scipy.linalg")
-    return a
 
 
 def _checked(q: Array, r: Array, which: str, finite: bool) -> tuple[Array, Array]:

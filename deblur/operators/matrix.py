@@ -24,7 +24,6 @@ origin, g is ``scipy.signal.convolve2d(f, h, "same")``.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any
@@ -34,7 +33,7 @@ import scipy
 from numpy.typing import DTypeLike
 
 from ..device import Array, as_real, asnumpy, check_finite, require_memory, unwrapped
-from ..errors import check_count, check_dtype, shown
+from ..errors import as_number, check_count, check_dtype, shown
 from .boundary import Boundary, get_boundary
 
 DENSE_INSTEAD = (
@@ -67,15 +66,11 @@ def check_psf(psf: Array, name: str = "psf", axes: Sequence[int] = (2,)) -> Arra
 
 def check_origin(origin: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
     """`origin` as an index into a PSF of that shape, or an error."""
-    try:
-        o = tuple(operator.index(x) for x in origin)
-        if any(isinstance(x, bool) for x in origin):
-            raise TypeError
-    except TypeError:
-        raise TypeError(f"origin must be a whole number for each axis of the PSF, not {origin!r}") from None
-    if len(o) != len(shape) or not all(0 <= x < m for x, m in zip(o, shape, strict=True)):
-        raise ValueError(f"origin must be an index into the {by(shape)} PSF, not {origin!r}")
-    return o
+    o = tuple(origin) if np.iterable(origin) else (origin,)
+    if len(o) != len(shape) or not all(as_number(x).is_integer() and 0 <= x < m for x, m in zip(o, shape, strict=True)):
+        words = f"an index into the {by(shape)} PSF, a whole number for each axis"
+        raise ValueError(f"origin must be {words}, not {shown(origin)}")
+    return tuple(map(int, o))
 
 
 def by(shape: Sequence[int]) -> str:

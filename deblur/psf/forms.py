@@ -92,11 +92,7 @@ def parse_with_voxel(text: str) -> tuple[np.ndarray, tuple[float, ...] | None]:
     name, colon, rest = text.strip().partition(":")
     name = name.strip().lower()
     if name not in TABLE or not colon:
-        try:
-            there = name == "volume" or located(text)[0].exists()
-        except ValueError:
-            there = False
-        if not there:
+        if name != "volume" and (not text.strip() or "\0" in text or not located(text)[0].exists()):
             raise ValueError(f"{text!r} is neither a file nor a known form of PSF{known}")
         return load_with_voxel(text)
     usage, parameters, needed = _words(name)

@@ -90,7 +90,7 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
         # The sharp image is displaced and not the PSF, whose edges the pixels may undersample.
         s = shift(np.pad(s, 8, mode="reflect"), away)[8:-8, 8:-8]
     system = _System(s, b, shape, 2 + math.ceil(np.abs(away).max()))
-    return _estimate(system, system.solved(lam), lam, whole + away, (unit / one, unit))
+    return _estimate(system, system.solved(lam), lam, whole + away, [unit / one, unit])
 
 
 def _unregistered(why: str) -> str:
@@ -223,7 +223,7 @@ class _System:
         return _LAMBDAS[int(np.argmin(risks))]
 
 
-def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray, units: tuple[float, float]) -> PSFEstimate:
+def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray, units: list[float]) -> PSFEstimate:
     """The result, of a PSF h and λ, a displacement, and the units of gain and offset."""
     residual = system.residual(h)
     support, size = (h > 0).astype(float), float(np.linalg.norm(h))
