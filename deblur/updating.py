@@ -17,10 +17,10 @@ import numpy as np
 import scipy
 
 from .device import asnumpy, check_finite, is_cupy, require_memory, unwrapped
-from .errors import ConvergenceError, check_dtype, check_number
+from .errors import ConvergenceError, check_choice, check_dtype, check_number
 from .image import as_float
 from .linalg.band_triangle import BandTriangle
-from .linalg.qr_model import check_method
+from .linalg.qr_model import METHODS
 from .masks import check_mask, check_weights
 from .operators.blur import Blur
 
@@ -190,7 +190,7 @@ class QRDeblurrer:
         int
             The number of exposures now. `__call__` takes as many images.
         """
-        check_method(method)
+        check_choice(method, METHODS, "method")
         first = blur = self._exposures[0].blur
         if psf is not None or origin is not None:
             kernel = first.psf if psf is None else psf
@@ -212,7 +212,7 @@ class QRDeblurrer:
         hidden = asnumpy(check_mask(mask, exposures[0].blur.image_shape))
         if not -len(exposures) <= number < len(exposures):
             raise ValueError(f"there is no exposure {number}: there are {len(exposures)}, counted from 0")
-        check_method(method)
+        check_choice(method, METHODS, "method")
         at = range(len(exposures))[number]
         old = exposures[at]
         new = replace(old, weights=np.where(hidden, old.given if back else 0, old.weights))
