@@ -32,6 +32,7 @@ from .errors import ConvergenceError, NoGPUError
 from .image.axes import in_words
 from .image.light import measured
 from .image.metadata import inverse
+from .image.stores import is_store
 from .methods import METHODS, choose_method, expected_seconds
 from .operators.blur import Blur
 from .options import defaults
@@ -199,7 +200,7 @@ def reconstruct(args: argparse.Namespace) -> int:
 def _targets(args: argparse.Namespace) -> dict[str, str]:
     """Where each image is written: OUT or, of several and where OUT is a folder, under its own name in OUT."""
     out, one = Path(args.output), len(args.input) == 1
-    stores = [name for name in (args.output, *args.input) if name.rstrip("/").endswith(".zarr")]
+    stores = [name for name in (args.output, *args.input) if Path(name).suffix == ".zarr" or is_store(name)]
     if stores and not one:
         raise ValueError(f"{stores[0]} is a zarr store, which is restored by itself: name one IN and one OUT")
     folder = os.path.isdir(args.input[0]) or out.is_dir() or args.output.endswith("/")

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import check_choice
 from .image import as_float
 
 
@@ -67,8 +68,7 @@ def info(name: str) -> ImageInfo:
         If the table or the list of checksums is missing.
     """
     table = _table()
-    if name not in (*table,):
-        raise ValueError(f"there is no sample image {name!r}; there are {', '.join(table)}")
+    check_choice(name, table, "sample image")
     *words, shape = table[name]
     sums = dict(line.split()[::-1] for line in _read(_folder() / "SHA256SUMS").decode().splitlines())
     fields: list[Any] = [*words, tuple(map(int, shape.split(" x "))), sums[f"{name}.png"]]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from .device import Array, as_real, asnumpy, check_finite, get_xp, unwrapped
+from .errors import check_axis, check_choice, check_count, check_number
 from .image import as_float
 from .image.arrays import looks_coloured
 from .operators.blur import Blur
@@ -98,12 +98,14 @@ def degrade(
         raise ValueError(
             f"psf of shape {psf.shape}{named}: an image of {axes} axes is needed, not shape {image.shape}{hint}"
         )
-    if channel_axis is not None and not -axes <= channel_axis < axes:
-        raise ValueError(f"channel_axis={channel_axis} does not exist in an image of shape {image.shape}")
+    if channel_axis is not None:
+        check_axis(channel_axis, axes, "channel_axis")
     if image.size == 0:
         raise ValueError(f"the image holds no pixels (shape {image.shape})")
     check_finite(image, "image")
     scene = image if channel_axis is None else xp.moveaxis(image, channel_axis, 0)
+    if not (seed is None or isinstance(seed, np.random.Generator)):
+        seed = check_count(seed, "seed", 0)
     rng = np.random.default_rng(seed)
     blurred = _blur(scene, psf, boundary, origin)
     noisy = _add_noise(blurred, kind, amount, rng).astype(image.dtype, copy=False)
@@ -113,16 +115,13 @@ def degrade(
 def _check_noise(noise: float | str, level: float | None) -> tuple[str, float]:
     """The kind of noise and its level, checked."""
     kind = noise if isinstance(noise, str) else "gaussian"
-    if kind not in NOISES:
-        raise ValueError(f"unknown noise {noise!r}; choose one of {', '.join(NOISES)}")
+    check_choice(kind, NOISES, "noise")
     if kind == noise and level is None:
         raise ValueError(f"noise {noise!r} needs level, its {NOISES[kind]}")
     if kind != noise and level is not None:
         names = ", ".join(NOISES)
         raise ValueError(f"level belongs to a noise given by name ({names}), not to noise={noise!r}")
-    amount = float(noise if level is None else level)
-    if not math.isfinite(amount) or amount < 0:
-        raise ValueError(f"the {NOISES[kind]} must be a finite number that is not negative, not {amount!r}")
+    amount = check_number(noise if level is None else level, f"the noise's {NOISES[kind]}")
     if kind == "salt-pepper" and amount > 1:
         raise ValueError(f"the {NOISES[kind]} must lie between 0 and 1, not {amount!r}")
     if kind == "poisson" and amount == 0:
@@ -156,4 +155,6 @@ def _add_noise(image: Array, kind: str, amount: float, rng: np.random.Generator)
             f"Poisson noise counts light, and the blurred image falls to {expected.min():.4g}; "
             "use an image and a PSF without negative values"
         )
+    if not expected.max() * amount < 2**62:
+        raise ValueError(f"{amount:.3g} photons at value 1 are too many to be counted: their noise is below rounding")
     return xp.asarray(rng.poisson(np.maximum(expected.astype(np.float64), 0.0) * amount) / amount)

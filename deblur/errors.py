@@ -1,4 +1,4 @@
-"""The errors of deblur that carry more than a sentence, and its warning.
+"""The errors of deblur that carry more than a sentence, its warning, and checks of single arguments.
 
 Plain mistakes in an argument are ``ValueError`` or ``TypeError``; the classes
 here exist where a caller can act on what the error carries.
@@ -6,11 +6,18 @@ here exist where a caller can act on what the error carries.
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import sys
 import warnings
-from typing import Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
+
+_T = TypeVar("_T")
 
 
 class SingularMatrixError(np.linalg.LinAlgError):
@@ -66,6 +73,80 @@ class NoGPUError(RuntimeError):
 
 class PSFWarning(UserWarning):
     """The data contradict the PSF or the boundary, or an estimated PSF is unreliable; the text says what to try."""
+
+
+def shown(value: Any) -> str:
+    """A value as it is written in Python, in one line and cut after 80 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def check_choice(value: _T, known: Iterable[str | None], name: str) -> _T:
+    """`value`, or ValueError with the known names for another one and for what is no name."""
+    names = [*known]
+    if not (value is None or isinstance(value, str)) or value not in names:
+        raise ValueError(f"unknown {name} {shown(value)}; choose one of {', '.join(map(str, names))}")
+    return value
+
+
+def as_number(value: Any) -> float:
+    """`value` as a float; NaN, which passes no comparison, if it is not one number."""
+    try:
+        return math.nan if isinstance(value, (str, bool, np.bool_)) or np.ndim(value) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def check_number(value: Any, name: str, above: bool = False) -> float:
+    """`value` as a finite float >= 0, or > 0 if `above`; ValueError for anything else."""
+    number = as_number(value)
+    if not (math.isfinite(number) and number >= 0 and (number or not above)):
+        words = "a positive finite number" if above else "a finite number >= 0"
+        raise ValueError(f"{name} must be {words}, not {shown(value)}")
+    return number
+
+
+def check_count(value: Any, name: str, least: int = 1) -> int:
+    """`value` as a whole number from `least` on; ValueError for anything else."""
+    if not (as_number(value) >= least and as_number(value).is_integer()):
+        words = "a positive whole number" if least == 1 else f"a whole number >= {least}"
+        raise ValueError(f"{name} must be {words}, not {shown(value)}")
+    return int(value)
+
+
+def check_dtype(dtype: Any) -> np.dtype | None:
+    """float32 or float64, by whatever name; anything else is an error. None stays."""
+    if dtype is None:
+        return None
+    with contextlib.suppress(TypeError):
+        if (named := np.dtype(dtype)) in (np.float32, np.float64):
+            return named
+    raise TypeError(f"dtype must be 'float32' or 'float64', not {dtype!r}")
+
+
+def check_axis(axis: Any, ndim: int, name: str) -> int:
+    """The place of an axis among `ndim`, counted from the front; TypeError or ValueError if it is none."""
+    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
+        raise TypeError(f"{name} must be a whole number, the position of an axis, not {shown(axis)}")
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"{name} = {axis} is no axis of an image of {ndim} axes, 0 to {ndim - 1}")
+    return int(axis) % ndim
+
+
+def check_path(path: Any) -> Path:
+    """`path` as a Path; TypeError, ValueError or OSError if no file can have this name or be reached by it."""
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        raise TypeError(f"the name of a file is text or a pathlib.Path, not {shown(path)}") from None
+    if not name.strip() or "\0" in name:
+        raise ValueError(f"{shown(name)} is not the name of a file: it is blank, or holds the character NUL")
+    try:
+        Path(name).exists()
+    except OSError as error:
+        why = f"{os.strerror(error.errno or 0)}; use another name, or check the permissions of its folders"
+        raise type(error)(f"{name} cannot be reached: {why}") from None
+    return Path(name)
 
 
 def warn(text: str, category: type[Warning] = PSFWarning) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .device import Array, Device, as_real, check_finite, get_xp, hidden, unwrapped
-from .errors import warn
+from .errors import check_axis, warn
 from .image import as_float, linear_light, srgb
 from .image.arrays import looks_coloured
 from .image.light import check_levels
@@ -91,8 +91,8 @@ class Axes:
         if axes == 2 and channel_axis is None and stack_axis is None and looks_coloured(shape):
             channel_axis = 2
         stack = stack_axis if isinstance(stack_axis, Sequence | np.ndarray) else [stack_axis]
-        stacked = [_axis(axis, len(shape), "stack_axis") for axis in stack if axis is not None]
-        self.channel = None if channel_axis is None else _axis(channel_axis, len(shape), "channel_axis")
+        stacked = [check_axis(axis, len(shape), "stack_axis") for axis in stack if axis is not None]
+        self.channel = None if channel_axis is None else check_axis(channel_axis, len(shape), "channel_axis")
         front = [*stacked, *([] if self.channel is None else [self.channel])]
         if len(set(front)) != len(front):
             raise ValueError("channel_axis and stack_axis name the same axis")
@@ -126,14 +126,6 @@ class Axes:
         named = [self.shape[axis] for axis in self.order[: -len(self.space)]]
         front = frames.reshape([*named, *frames.shape[2:]])
         return xp.ascontiguousarray(front.transpose(np.argsort(self.order).tolist()))
-
-
-def _axis(axis: int, ndim: int, name: str) -> int:
-    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
-        raise TypeError(f"{name} must be a whole number, the position of an axis, not {axis!r}")
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"{name} = {axis} is no axis of an image with {ndim} dimensions")
-    return int(axis) % ndim
 
 
 class Frames:
@@ -207,7 +199,7 @@ class Frames:
             if self.masked is not None:
                 self.masked = self.masked[..., :3] if self.masked[..., :3].any() else None
         if stack_axis is not None:
-            _axis(stack_axis, img.ndim, "stack_axis")  # one alone: `place` needs views
+            check_axis(stack_axis, img.ndim, "stack_axis")  # one alone: `place` needs views
         self._axes = Axes(img.shape, channel_axis, stack_axis, axes)
         self.space = self._axes.space
         as_real(img[:0], "the image")  # refuses other dtypes than numbers
@@ -311,7 +303,7 @@ class Frames:
             return part.reshape([n if axis in self._axes.in_space else 1 for axis, n in enumerate(self.shape)])
         if part.shape != self.shape:
             raise ValueError(
-                f"{name} has shape {part.shape}; it must be that of the image, {self.shape}, or its rows and "
-                f"columns, {self.space}"
+                f"{name} has shape {part.shape}; it must be that of the image, {self.shape}, or, for all frames and "
+                f"colours alike, {self.space}"
             )
         return part

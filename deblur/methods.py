@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .device import CPU, Device, format_bytes, free_memory
-from .errors import InsufficientMemoryError, MethodError
+from .errors import InsufficientMemoryError, MethodError, check_choice
 from .operators.blur import Blur
 from .operators.operator import check_operator
 from .problem import FLOAT64, FORMULAS, Factor, Problem, synchronize
@@ -240,20 +240,6 @@ class Choice:
         return f"{self.method}: {self.reason}"
 
 
-def check_method(method: str) -> str:
-    """`method` itself, or ValueError listing the known ones."""
-    if method not in ("auto", *METHODS):
-        raise ValueError(f"unknown method {method!r}; choose 'auto' or one of {', '.join(METHODS)}")
-    return method
-
-
-def check_formula(formula: str) -> str:
-    """`formula` itself, or ValueError listing the known ones."""
-    if formula not in FORMULAS:
-        raise ValueError(f"unknown formula {formula!r}; choose one of {', '.join(FORMULAS)}")
-    return formula
-
-
 #: Pixels that the linear formula solves for at a time: this many, or one frame, are in memory.
 TOGETHER, TOGETHER_GPU = 1 << 20, 1 << 26
 
@@ -422,7 +408,7 @@ def choose_method(
     problem = Problem(
         check_operator(blur),
         1e-2 * blur.norm_bound**2 if isinstance(lam, str) else float(lam),
-        formula=check_formula(formula),
+        formula=check_choice(formula, FORMULAS, "formula"),
         dtype=np.dtype(dtype),
         device=Device.named(device),
         frames=frames,

@@ -12,11 +12,12 @@ import math
 import numpy as np
 
 from .device import Array, asnumpy, check_finite, get_xp
+from .errors import check_axis, check_number
 from .image import as_float
 
 
-def _pair(truth: Array, image: Array) -> tuple[Array, Array]:
-    """Both images in float64 on the unit scale, or an error if they cannot be compared."""
+def _pair(truth: Array, image: Array, largest: float = 0.0) -> tuple[Array, Array, int]:
+    """Both images in float64 and a power of two over which they are given; an error if they cannot be compared."""
     xp = get_xp(truth, image)
     a, b = (xp.asarray(as_float(x)) for x in (truth, image))
     if a.shape != b.shape:
@@ -25,7 +26,9 @@ def _pair(truth: Array, image: Array) -> tuple[Array, Array]:
         raise ValueError(f"the images hold no pixels (shape {a.shape})")
     check_finite(a, "truth")
     check_finite(b, "image")
-    return a.astype(np.float64), b.astype(np.float64)
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    exponent = math.frexp(max(float(abs(a).max()), float(abs(b).max()), largest))[1]
+    return xp.ldexp(a, -exponent), xp.ldexp(b, -exponent), exponent
 
 
 def mse(truth: Array, image: Array) -> float:
@@ -45,8 +48,9 @@ def mse(truth: Array, image: Array) -> float:
     ValueError
         If the shapes differ, or a value is NaN or infinite.
     """
-    a, b = _pair(truth, image)
-    return float(((a - b) ** 2).mean())
+    a, b, exponent = _pair(truth, image)
+    with np.errstate(over="ignore"):
+        return float(np.ldexp(float(((a - b) ** 2).mean()), 2 * exponent))
 
 
 def psnr(truth: Array, image: Array, *, data_range: float = 1.0) -> float:
@@ -70,9 +74,10 @@ def psnr(truth: Array, image: Array, *, data_range: float = 1.0) -> float:
     ValueError
         If the shapes differ, a value is NaN or infinite, or data_range is not positive.
     """
-    error = mse(truth, image)
-    _check_range(data_range)
-    return math.inf if error == 0 else 10 * math.log10(data_range**2 / error)
+    check_number(data_range, "data_range", above=True)
+    a, b, exponent = _pair(truth, image)
+    error = float(((a - b) ** 2).mean())
+    return math.inf if error == 0 else 20 * (math.log10(data_range) - exponent * math.log10(2)) - 10 * math.log10(error)
 
 
 def ssim(truth: Array, image: Array, *, data_range: float = 1.0, channel_axis: int | None = None) -> float:
@@ -109,13 +114,11 @@ def ssim(truth: Array, image: Array, *, data_range: float = 1.0, channel_axis: i
     .. [1] Z. Wang, A. C. Bovik, H. R. Sheikh, E. P. Simoncelli, "Image quality assessment: from error
            visibility to structural similarity", IEEE Trans. Image Processing 13 (4), 2004, 600-612.
     """
-    a, b = _pair(truth, image)
-    _check_range(data_range)
-    if channel_axis is not None and not -a.ndim <= channel_axis < a.ndim:
-        raise ValueError(f"channel_axis={channel_axis} does not exist in images of shape {a.shape}")
+    data_range = check_number(data_range, "data_range", above=True)
+    a, b, exponent = _pair(truth, image, data_range)
     space = list(a.shape)
     if channel_axis is not None:
-        del space[channel_axis]
+        del space[check_axis(channel_axis, a.ndim, "channel_axis")]
     if not space or min(space) < 11:
         hint = "; for a colour image give channel_axis=-1" if a.ndim > 2 and channel_axis is None else ""
         raise ValueError(f"SSIM needs 11 pixels along each axis of space, not shape {a.shape}{hint}")
@@ -126,15 +129,10 @@ def ssim(truth: Array, image: Array, *, data_range: float = 1.0, channel_axis: i
         structural_similarity(
             asnumpy(a),
             asnumpy(b),
-            data_range=data_range,
+            data_range=math.ldexp(data_range, -exponent),
             channel_axis=channel_axis,
             gaussian_weights=True,
             sigma=1.5,
             use_sample_covariance=False,
         )
     )
-
-
-def _check_range(data_range: float) -> None:
-    if not (math.isfinite(data_range) and data_range > 0):
-        raise ValueError(f"data_range must be a positive finite number, not {data_range!r}")

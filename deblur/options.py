@@ -6,7 +6,6 @@ and `Deblurrer`, their documentation, the check for unknown names and the comman
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import functools
 import inspect
@@ -18,10 +17,11 @@ import numpy as np
 
 from .denoise.impulses import detect
 from .device import Array
+from .errors import as_number, check_choice, check_count, check_number
 from .image.light import GAMMAS
 from .masks import saturated
-from .methods import check_formula
-from .problem import FLOAT64, Denoiser
+from .operators.boundary import BOUNDARIES, Boundary
+from .problem import FORMULAS, Denoiser
 from .psf import PSFMap
 from .terms import FIDELITIES
 from .tuning import RULES, check_rule
@@ -210,21 +210,11 @@ def _checked(function: Callable[..., Any], name: str, kind: Any) -> Any:
     return checked
 
 
-def check_dtype(dtype: Any) -> np.dtype | None:
-    """float32 or float64, by whatever name; anything else is an error. None stays."""
-    if dtype is None:
-        return None
-    with contextlib.suppress(TypeError):
-        if (named := np.dtype(dtype)) in (np.float32, FLOAT64):
-            return named
-    raise TypeError(f"dtype must be 'float32' or 'float64', not {dtype!r}")
-
-
 def check_lam(lam: Any) -> float | str:
     """λ as a finite number >= 0, "auto" or the name of a rule; anything else is an error."""
     if isinstance(lam, str):
         return check_rule(lam)
-    value = _number(lam)
+    value = as_number(lam)
     if math.isnan(value) and not isinstance(lam, (float, np.floating)):
         raise TypeError(f"λ must be a number or one of the rules {', '.join(RULES)}, not {lam!r}")
     if not (math.isfinite(value) and value >= 0):
@@ -234,51 +224,34 @@ def check_lam(lam: Any) -> float | str:
 
 def check_gamma(gamma: Any) -> str | None:
     """`gamma` itself, or ValueError listing what there is."""
-    if gamma is not None and gamma not in (*GAMMAS,):
-        raise ValueError(
-            f"unknown gamma {gamma!r}; it is one of {', '.join(map(repr, GAMMAS))}, or None for numbers "
-            "that are light already or that a program blurred"
-        )
-    return gamma
+    return check_choice(gamma, (None, *GAMMAS), "gamma")
 
 
 def check_values(o: dict[str, Any]) -> None:
     """Raise for the first option out of its range."""
-    check_formula(o["formula"])
-    if o["prior"] not in PRIORS:
-        raise ValueError(f"unknown prior {o['prior']!r}; choose one of {', '.join(PRIORS)}")
+    check_choice(o["formula"], FORMULAS, "formula")
+    check_choice(o["prior"], PRIORS, "prior")
+    if not isinstance(o["boundary"], Boundary):
+        check_choice(o["boundary"], ("auto", *BOUNDARIES), "boundary")
     if isinstance(o["mask"], str) and o["mask"] not in DETECTORS:
         names = " or ".join(map(repr, DETECTORS))
         raise ValueError(f"mask must be {names}, or an array, True at the pixels to hide, not {o['mask']!r}")
-    _check_number(o["background"], "background")
     if isinstance(o["noise"], tuple) and len(o["noise"]) < 2:
         raise ValueError(f"noise must be a number, or (gain, read-out noise), not {o['noise']!r}")
-    for part in o["noise"][:2] if isinstance(o["noise"], tuple) else [o["noise"]]:
-        _check_number(part, "noise, a standard deviation, or gain and read-out noise,")
-    _check_number(o["psf_error"], "psf_error, relative to the PSF's sum,")
-    if o["data"] is not None and o["data"] not in (*FIDELITIES,):
-        raise ValueError(f"unknown data term {o['data']!r}; choose one of {', '.join(FIDELITIES)}")
-    _check_number(o["delta"], "delta, where the Huber term turns linear,", above=True)
-    if o["delta"] is not None and o["data"] != "huber":
-        raise ValueError("delta belongs to data='huber'")
-    if o["rtol"] is not None and not 0 < _number(o["rtol"]) < 1:
+    parts = o["noise"][:2] if isinstance(o["noise"], tuple) else [o["noise"]]
+    numbers = [(part, "noise, a standard deviation, or gain and read-out noise,") for part in parts]
+    numbers += [(o["background"], "background"), (o["psf_error"], "psf_error, relative to the PSF's sum,")]
+    for value, words in numbers:
+        if value is not None:
+            check_number(value, words)
+    check_choice(o["data"], (None, *FIDELITIES), "data term")
+    if o["delta"] is not None:
+        check_number(o["delta"], "delta, where the Huber term turns linear,", above=True)
+        if o["data"] != "huber":
+            raise ValueError("delta belongs to data='huber'")
+    if o["rtol"] is not None and not 0 < as_number(o["rtol"]) < 1:
         raise ValueError(f"rtol must lie between 0 and 1, not {o['rtol']!r}")
-    steps = o["max_iterations"]
-    if steps is not None and not (_number(steps) >= 1 and _number(steps).is_integer()):
-        raise ValueError(f"max_iterations must be a positive whole number, not {steps!r}")
+    if o["max_iterations"] is not None:
+        check_count(o["max_iterations"], "max_iterations")
     if o["callback"] is not None and not callable(o["callback"]):
         raise TypeError(f"callback must be a function callback(iteration, residual), not {o['callback']!r}")
-
-
-def _number(value: Any) -> float:
-    """`value` as a float; NaN, which passes no comparison, if it is not a number."""
-    try:
-        return math.nan if isinstance(value, (str, bool, np.bool_)) else float(value)
-    except (TypeError, ValueError):
-        return math.nan
-
-
-def _check_number(value: Any, name: str, above: bool = False) -> None:
-    number = _number(value)
-    if value is not None and not (math.isfinite(number) and number >= 0 and (number or not above)):
-        raise ValueError(f"{name} must be a finite number {'>' if above else '>='} 0, not {value!r}")

@@ -28,13 +28,14 @@ from typing import Any, Unpack
 from .combined import combined
 from .data_checks import check_frames, is_clipped, with_checks
 from .device import CPU, Array, Device
+from .errors import check_dtype
 from .frames import Frames, space_of
 from .image import Levels
 from .methods import METHODS, Choice
 from .normalization import Scale
 from .normalized_image import NormalizedImage, detect_boundary
 from .operators.operator import Operator
-from .options import Options, check_dtype, check_gamma, takes_options
+from .options import Options, check_gamma, takes_options
 from .plan import RECOVERABLE, Plan, decided
 from .problem import Solution, synchronize
 from .progress import report_phase
@@ -342,9 +343,8 @@ def solve(
     Returns
     -------
     Result
-        ``result.image``, the method and the reason for it, the status, the
-        measured residual, λ and how it was chosen, iterations and seconds.
-        ``print(result)`` shows them.
+        ``result.image``, the method and the reason for it, the status, the measured residual, λ and how it was chosen,
+        iterations and seconds. ``print(result)`` shows them.
     """
     return solve_into(None, img, psf, lam, options, check=check, channel_axis=channel_axis, stack_axis=stack_axis)
 

@@ -15,6 +15,7 @@ import numpy as np
 import scipy
 
 from .device import Array, asnumpy
+from .errors import check_number
 from .tuning import LambdaChoice
 
 if TYPE_CHECKING:
@@ -173,8 +174,7 @@ def filter_factors(singular_values: Array, lam: float, ax: Axes | None = None) -
     s = s[s > 0]
     if len(s) == 0:
         raise ValueError("there is no positive singular value to draw filter factors for")
-    if not (np.isfinite(lam) and lam >= 0):
-        raise ValueError(f"λ must be finite and not negative, not {lam!r}")
+    lam = check_number(lam, "λ")
     ax = _axes(ax, "Filter factors", "σ", "σ² / (σ² + λ)")
     s = s[thinned(len(s))]
     ax.semilogx(s, s**2 / (s**2 + lam))

@@ -51,6 +51,7 @@ import numpy as np
 import scipy
 
 from .device import Array, all_cores, as_real, check_finite, require_memory
+from .errors import check_choice, check_count
 from .linalg import cholesky, gets
 from .masks import check_weights
 from .methods import METHODS
@@ -186,9 +187,8 @@ def posterior_std(
     """
     problem, regularizer = _stated(of)
     operator, dtype = problem.operator, problem.dtype
-    if method not in POSTERIOR_METHODS:
-        raise ValueError(f"unknown method {method!r}; choose one of {', '.join(POSTERIOR_METHODS)}")
-    if probes is not None and (isinstance(probes, bool) or int(probes) != probes or probes < 4 or probes % 2):
+    check_choice(method, POSTERIOR_METHODS, "method")
+    if probes is not None and check_count(probes, "probes, an even whole number,", 4) % 2:
         raise ValueError(f"probes must be an even whole number of at least 4, not {probes!r}")
     source, choice = "given", getattr(of, "lambda_choice", None)
     if check_noise(noise) is None and image is not None:

@@ -175,7 +175,7 @@ def blind(args: argparse.Namespace) -> list[str]:
         Print nothing but errors.
     """
     path = Path(args.input)
-    suffix = path.suffix if path.suffix.lower() in image.FORMATS else ".png"
+    suffix = path.suffix if path.suffix.lower() in image.FORMATS or path.is_dir() else ".png"
     out = args.output or str(path.with_name(f"{path.stem}-restored{suffix}"))
     flags = [f"--{name}" for name in ("anyway", "force", "quiet") if getattr(args, name)]
     grid = ["--grid", args.grid] if args.grid else []

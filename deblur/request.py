@@ -10,14 +10,14 @@ from typing import Any
 
 from .denoise.denoisers import get as get_denoiser
 from .device import Array, Device, unwrapped
-from .errors import MethodError
+from .errors import MethodError, check_choice, check_dtype
 from .masks import check_mask, check_weights
-from .methods import METHODS, Choice, check_method, choose, named
+from .methods import METHODS, Choice, choose, named
 from .operators.adapted import AdaptedOperator
 from .operators.blur import Blur
 from .operators.operator import Operator
 from .operators.varying import VaryingBlur
-from .options import Options, check_dtype, check_gamma, check_lam, check_values, defaults
+from .options import Options, check_gamma, check_lam, check_values, defaults
 from .problem import FLOAT64, Denoiser, Problem, Stop, check_bounds
 from .psf import PSFMap
 from .solvers.noise import NoiseModel
@@ -168,7 +168,7 @@ def check_request(
     """
     o: dict[str, Any] = defaults() | options
     lam, lam_reason = check_lam(lam), AS_REQUESTED
-    method = check_method(o["method"])
+    method = check_choice(o["method"], ("auto", *METHODS), "method")
     check_values(o)
     mask = o["mask"] if o["mask"] is None or isinstance(o["mask"], str) else check_mask(o["mask"])
     weights = None if o["weights"] is None else check_weights(o["weights"])
@@ -319,6 +319,8 @@ def _operator(psf: Any, psfs: Any, shape: tuple[int, ...], origin: Any, boundary
     if isinstance(psfs, PSFMap):
         psfs = psfs.psfs
     if psfs is not None:
+        if isinstance(psfs, tuple) and len(psfs) != 2:
+            raise ValueError(f"psfs as a tuple is (PSFs, positions), and not {len(psfs)} arrays")
         psfs, places = psfs if isinstance(psfs, tuple) else (psfs, None)
         # The error of the PSF that this leaves makes mostly a tenth of it in a blurred picture, below the noise of a
         # good camera.

@@ -17,10 +17,10 @@ import numpy as np
 import scipy
 
 from .device import asnumpy, check_finite, is_cupy, require_memory, unwrapped
-from .errors import ConvergenceError
+from .errors import ConvergenceError, check_choice, check_dtype, check_number
 from .image import as_float
 from .linalg.band_triangle import BandTriangle
-from .linalg.qr_model import check_method
+from .linalg.qr_model import METHODS
 from .masks import check_mask, check_weights
 from .operators.blur import Blur
 
@@ -105,12 +105,8 @@ class QRDeblurrer:
         weights: Any = None,
         dtype: Any = np.float64,
     ) -> None:
-        self.lam = float(lam)
-        if isinstance(lam, (bool, np.bool_)) or not (np.isfinite(self.lam) and self.lam > 0):
-            raise ValueError(f"λ must be finite and positive, not {lam!r}, to determine what hidden pixels leave open")
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.float32, np.float64):
-            raise TypeError(f"dtype must be float32 or float64, not {self.dtype}")
+        self.lam = check_number(lam, "λ, which determines what hidden pixels leave open,", above=True)
+        self.dtype = check_dtype(dtype) or np.dtype(np.float64)
         self.boundary = boundary
         self.residual: float | None = None
         self.note = ""
@@ -194,7 +190,7 @@ class QRDeblurrer:
         int
             The number of exposures now. `__call__` takes as many images.
         """
-        check_method(method)
+        check_choice(method, METHODS, "method")
         first = blur = self._exposures[0].blur
         if psf is not None or origin is not None:
             kernel = first.psf if psf is None else psf
@@ -216,7 +212,7 @@ class QRDeblurrer:
         hidden = asnumpy(check_mask(mask, exposures[0].blur.image_shape))
         if not -len(exposures) <= number < len(exposures):
             raise ValueError(f"there is no exposure {number}: there are {len(exposures)}, counted from 0")
-        check_method(method)
+        check_choice(method, METHODS, "method")
         at = range(len(exposures))[number]
         old = exposures[at]
         new = replace(old, weights=np.where(hidden, old.given if back else 0, old.weights))

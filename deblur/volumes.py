@@ -101,7 +101,8 @@ def restored(args: argparse.Namespace, options: Any) -> str:
                 check_is_psf(args.input, g, *args.psf[:2])
             if restore is None or (j == 0 and not fixed):
                 restore = Deblurrer(kernel, g.shape[:3], args.lam, **options)
-            result = restore.solve(g, channel_axis=3 if g.ndim == 4 else None, check=not args.anyway)
+            frames = restore._frames(g, 3 if g.ndim == 4 else None, None)
+            result = restore._solve(frames, not args.anyway, one_image=j == 0)
             f = result.image
             if args.views and not reports:
                 from . import plot

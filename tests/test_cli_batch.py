@@ -1,12 +1,14 @@
 """Several images in one call: each as if alone, nothing overwritten, the others restored after a bad file."""
 
+import argparse
+
 import numpy as np
 import pytest
 from PIL import Image
 from test_cli_files import fails
 
 import deblur
-from deblur import image, pipeline
+from deblur import image, pipeline, psf_command
 from deblur.cli import main
 
 PSF = ["--psf", "gaussian:5,1"]
@@ -101,3 +103,15 @@ def test_a_refused_blind_restoration_keeps_its_psf_and_anyway_writes_the_image(t
     assert not (tmp_path / "out.png").exists()
     assert main([str(a) for a in [*run, "--anyway"]]) == 0
     assert (tmp_path / "out.png").exists()
+
+
+def test_a_folder_restored_blind_has_a_folder_beside_it_and_an_array_of_a_store_is_an_image(tmp_path):
+    given = argparse.Namespace(input=str(tmp_path), output=None, size="auto", grid=None)
+    given.anyway = given.force = given.quiet = False
+    assert psf_command.blind(given)[3] == f"{tmp_path}-restored"
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("raw", shape=(32, 30), dtype="f4")[:] = deblur.data.load("camera64")[:32, :30]
+    command = [f"{tmp_path}/a.zarr/raw", "-o", f"{tmp_path}/o.tif", "--psf", "gaussian:5,1", "--lam", "1e-2", "-q"]
+    assert main(["reconstruct", *command]) == 0
+    assert deblur.image.read(tmp_path / "o.tif").shape == (32, 30)

@@ -84,7 +84,7 @@ ODD = {
     "demo --psf box:99": "too few for a PSF of 99 x 99",
     "demo --seed -1": "--seed: a whole number from 0 is needed, not '-1'",
     "compare --size 0": "--size: a whole number from 1 is needed, not '0'",
-    "compare --time-limit 0": "--time-limit must be a positive number",
+    "compare --time-limit 0": "--time-limit must be a positive finite number",
     "psf points g.png -o p.xyz": "written to .npy, .npz, .csv, .txt or .tif, not to '.xyz'",
     "psf points g.png --positions text.png": "--positions text.png: could not convert",
     "psf edge g.tif": "give --region",

@@ -167,3 +167,13 @@ def test_the_blurred_volume_is_refused_as_its_psf(tmp_path, capsys, counts):
         tifffile.imwrite(tmp_path / name, counts[0, 0], metadata={"axes": "ZYX"})
     run = ["reconstruct", tmp_path / "in.tif", "-o", tmp_path / "out.tif", "--psf", tmp_path / "psf.tif"]
     fails(capsys, run, "is the blurred picture itself")
+
+
+def test_one_volume_is_compared_with_its_boundary_as_an_image_is(tmp_path, capsys):
+    scene = np.stack([deblur.data.load("camera")[4 * i : 4 * i + 40, :40] for i in range(8)])
+    tifffile.imwrite(tmp_path / "g.tif", deblur.degrade(scene, H, boundary="reflect"), metadata={"axes": "ZYX"})
+    command = ["reconstruct", f"{tmp_path}/g.tif", "-o", f"{tmp_path}/f.tif", "--psf", FORM, "--boundary"]
+    assert main([*command, "zero"]) == 0
+    assert "the scene continues beyond the frame" in capsys.readouterr().err
+    assert main([*command, "unknown", "--force"]) == 0
+    assert "checks" not in capsys.readouterr().out

@@ -110,8 +110,8 @@ def test_data_range_must_be_one(measure, data_range):
         ((10, 30), None, "11 pixels"),
         ((30, 30, 3), None, "channel_axis=-1"),
         ((30, 30, 3), 0, "11 pixels"),
-        ((30, 30), 2, "does not exist"),
-        ((30, 30), -3, "does not exist"),
+        ((30, 30), 2, "is no axis"),
+        ((30, 30), -3, "is no axis"),
         ((30,), 0, "11 pixels"),
     ],
 )
@@ -123,3 +123,12 @@ def test_ssim_needs_room_for_its_window(shape, axis, words):
 def test_mixed_sides_are_refused(cupy):
     a = np.ones((4, 4))
     refused(TypeError, "mixed", mse, a, cupy.asarray(a))
+
+
+@pytest.mark.parametrize("power", [-600, 600])
+def test_the_unit_of_both_images_does_not_matter(pair, power):
+    unit = 2.0**power
+    for measure in (psnr, ssim):
+        found = measure(*(np.float64(a) * unit for a in pair), data_range=unit)
+        assert found == pytest.approx(measure(*pair), rel=1e-12)
+    assert mse(np.ones(3) * 1e200, np.zeros(3)) == np.inf

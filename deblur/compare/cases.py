@@ -15,6 +15,7 @@ import numpy as np
 from .. import data, image, psf
 from ..degradation import NOISES, degrade
 from ..device import asnumpy, check_finite, require_memory
+from ..errors import check_count, check_path
 from ..operators.blur import Blur
 from ..operators.boundary import get_boundary
 from ..operators.matrix import check_psf
@@ -129,7 +130,7 @@ def load_picture(source: Any) -> tuple[str, np.ndarray, tuple[str, ...]]:
     if isinstance(source, str) and source in data.names():
         name, pixels = source, data.load(source)
     elif isinstance(source, str | Path):
-        if not Path(source).exists():
+        if not check_path(source).exists():
             raise FileNotFoundError(
                 f"{source}: neither a file nor a sample has this name; the samples are {', '.join(data.names())}"
             )
@@ -239,8 +240,8 @@ def make_cases(
         if blurred:
             raise ValueError("a picture that came blurred must be named; give its file")
         images, size = "camera", 256 if size is None else size
-    if size is not None and (isinstance(size, bool) or int(size) != size or size < 1):
-        raise ValueError(f"size must be a positive whole number of pixels, not {size!r}")
+    if size is not None:
+        check_count(size, "size, in pixels,")
     edges = [boundaries] if isinstance(boundaries, str) else list(boundaries)
     for edge in edges:
         get_boundary(edge)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import check_choice, check_count, check_number
 from ..options import check_lam
 from .cases import Case
 
@@ -158,12 +159,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_lam(self.lam)
-        if self.other_boundary not in ("own", "refuse"):
-            raise ValueError(f"other_boundary must be 'own' or 'refuse', not {self.other_boundary!r}")
-        if not (math.isfinite(self.time_limit) and self.time_limit > 0):
-            raise ValueError(f"time_limit must be a positive number of seconds, not {self.time_limit!r}")
-        if int(self.repeats) != self.repeats or self.repeats < 0:
-            raise ValueError(f"repeats must be a whole number >= 0, not {self.repeats!r}")
+        check_choice(self.other_boundary, ("own", "refuse"), "other_boundary")
+        check_number(self.time_limit, "time_limit", above=True)
+        check_count(self.repeats, "repeats", 0)
 
 
 @dataclass

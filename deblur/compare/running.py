@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import image
+from ..errors import check_choice
 from .adapters import PACKAGES, Entrant, entrants
 from .cases import Case, Task, make_cases
 from .findings import Findings, Row, Settings
@@ -82,9 +83,8 @@ def check_methods(methods: str | Sequence[str] | None) -> list[Entrant]:
     """The entrants of these names, by default all; ValueError for an unknown name."""
     known = entrants()
     names = list(known) if methods is None else [methods] if isinstance(methods, str) else methods
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValueError(f"unknown method {unknown[0]!r}; choose among {', '.join(known)}")
+    for name in names:
+        check_choice(name, known, "method")
     if not names:
         raise ValueError("no method was named")
     return [known[name] for name in dict.fromkeys(names)]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, asnumpy, cupy, get_xp, is_cupy
+from ..errors import check_choice
 from ..graphs import Repeated
 from . import patches
 
@@ -177,8 +178,7 @@ def get(name: str) -> Callable[[Array, float], Array]:
     ImportError
         If the package that it needs is not installed; the message says which.
     """
-    if name not in _TABLE:
-        raise ValueError(f"unknown denoiser {name!r}; there are {', '.join(_TABLE)}, or give a function of your own")
+    check_choice(name, _TABLE, "denoiser")
     function, module, package = _TABLE[name]
     if module is not None and find_spec(module) is None:
         raise ImportError(f"the denoiser {name!r} needs the package {package}: pip install {package}")

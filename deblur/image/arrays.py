@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, get_xp, unwrapped
+from ..errors import check_count
 
 
 def im2vector(image: Array) -> Array:
@@ -54,9 +55,9 @@ def vector2im(v: Array, shape: tuple[int, int]) -> Array:
         If `v` is no vector or does not hold M * N numbers.
     """
     v = unwrapped(v, "the vector")
-    if not np.iterable(shape) or len(tuple(shape)) != 2 or any(int(n) != n or n < 1 for n in shape):
+    if not np.iterable(shape) or len(tuple(shape)) != 2:
         raise ValueError(f"shape must be (rows, columns), two positive whole numbers, not {shape!r}")
-    rows, cols = (int(n) for n in shape)
+    rows, cols = (check_count(n, "each of shape (rows, columns)") for n in shape)
     if v.ndim not in (1, 2) or v.shape[1:] not in ((), (1,)) or v.size != rows * cols:
         raise ValueError(f"a vector of {rows} * {cols} = {rows * cols} pixels is needed, not shape {v.shape}")
     return v.reshape(rows, cols)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..device import Array, get_xp
+from ..device import Array, as_real, get_xp, unwrapped
 from .arrays import as_float
 
 #: Names of the curves that ``gamma=`` takes.
@@ -40,6 +40,7 @@ def linear_light(image: Array) -> Array:
     ----------
     .. [1] IEC 61966-2-1:1999, sRGB. Display P3 has the same curve.
     """
+    image = unwrapped(image, "image")
     xp = get_xp(image)
     check_levels(image)
     x = as_float(image)
@@ -68,10 +69,10 @@ def srgb(light: Array) -> Array:
 
     Returns
     -------
-    array of the same shape and dtype
+    array of the same shape, in float32 or float64
     """
-    xp = get_xp(light)
-    size = abs(light)
+    light = as_real(light, "light")
+    xp, size = get_xp(light), abs(light)
     return xp.copysign(xp.where(size <= 0.0031308, 12.92 * size, 1.055 * size ** (1 / 2.4) - 0.055), light)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from ..errors import check_path
 from .ome import files_of_set
 from .reading import FilePath, located
 from .stores import is_store
@@ -39,7 +40,7 @@ def check_output(path: FilePath, inputs: Iterable[FilePath] = ()) -> Path:
     ValueError
         If an input and the output overlap, also by links inside the input.
     """
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(check_path(path)))
     own, *near = _identities(target)
     for source in (located(name)[0] for name in inputs if name):
         if not source.exists():
@@ -97,7 +98,7 @@ def check_writable(path: FilePath, overwrite: bool = False, *, inputs: Iterable[
     ValueError
         As from `check_output`.
     """
-    path = Path(path)
+    path = check_path(path)
     target = Path(os.path.realpath(path))
     store = path.suffix == ".zarr"
     if target.is_dir() and not store:

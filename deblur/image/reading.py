@@ -27,6 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..device import check_finite, format_bytes, require_memory
+from ..errors import check_path
 from . import arrays, metadata, ome, png
 from .metadata import Metadata, inverse, upright
 from .stores import is_store, largest_level
@@ -42,11 +43,12 @@ def located(path: FilePath) -> tuple[Path, str]:
 
     Before the name of a PSF's file there may be ``volume:``.
     """
-    if not Path(path).exists():
-        path = str(path).strip().removeprefix("volume:").strip()
+    if not check_path(path).exists():
+        path = os.fsdecode(path).strip().removeprefix("volume:").strip()
+    path = check_path(path)
     name, bracket, extension = str(path).removesuffix("]").rpartition("[")
-    plain = not bracket or not str(path).endswith("]") or Path(path).exists()
-    return (Path(path), "") if plain else (Path(name), extension)
+    plain = not bracket or not str(path).endswith("]") or path.exists()
+    return (path, "") if plain else (Path(name), extension)
 
 
 def check_readable(path: FilePath) -> Path:
@@ -73,8 +75,8 @@ def check_readable(path: FilePath) -> Path:
     try:
         with path.open("rb") as f:
             empty = not f.read(1)
-    except PermissionError as error:
-        raise PermissionError(f"{path}: you may not read this file; check its permissions") from error
+    except OSError as error:
+        raise type(error)(f"{path} cannot be read: {os.strerror(error.errno or 0)}; check its permissions") from error
     if empty:
         raise ValueError(_EMPTY.format(path))
     return path

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, as_real, asnumpy, check_finite, unwrapped
+from ..errors import check_path
 from . import png
 from .arrays import as_float, is_colour
 from .light import measured
@@ -44,7 +45,7 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
         For an unknown suffix, a shape that is no image, a depth, colours or a stack that the format does not
         hold, or FITS without astropy.
     """
-    suffix = Path(path).suffix.lower()
+    suffix = check_path(path).suffix.lower()
     if suffix not in FORMATS:
         kind = suffix or "a file without a suffix"
         raise ValueError(f"{path}: cannot write {kind}; use one of {', '.join(FORMATS)}")

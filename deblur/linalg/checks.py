@@ -6,7 +6,6 @@ argument's name, the offending value and what to do about it.
 
 from __future__ import annotations
 
-import operator
 import warnings
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import scipy
 
 from ..device import Array, Device, all_true, as_real, asnumpy, check_finite, get_xp, is_cupy, unwrapped
-from ..errors import SingularMatrixError
+from ..errors import SingularMatrixError, check_count
 
 
 def as_float(a: Any, name: str, *, dtype: np.dtype | None = None, finite: bool = True) -> Array:
@@ -87,9 +86,9 @@ def scratch(a: Array, given: Any, overwrite: bool, name: str = "a", *, order: st
 def position(k: int, last: int, size: int | None = None) -> int:
     """`k` counted from the front, of −size to `last`; size is `last` if not given."""
     size = last if size is None else size
-    if not -size <= operator.index(k) <= last:
+    if not -size <= check_count(k, "k", -size) <= last:
         raise ValueError(f"k = {k} is out of bounds: {-size} to {last} are possible")
-    return k + size if k < 0 else k
+    return int(k) + size if k < 0 else int(k)
 
 
 def as_block(u: Array, axis: int, length: int) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 
 from ..device import Array, as_real, check_finite, cupy, float_dtype, get_xp, is_cupy
-from ..errors import SingularMatrixError
+from ..errors import SingularMatrixError, check_number
 from .band_triangle import BandTriangle
 from .checks import as_rhs, check_rank
 from .qr import factor
@@ -137,8 +137,7 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     h = h if sparse else as_real(h, "H")
     if h.ndim != 2 or 0 in h.shape:
         raise ValueError(f"H must be a non-empty matrix, not {type(h).__name__} of shape {h.shape}")
-    if isinstance(lam, (bool, np.bool_)) or not 0 <= lam < np.inf:
-        raise ValueError(f"lam must be a finite number >= 0, not {lam}")
+    lam = check_number(lam, "lam")
     h = h.tocsr() if sparse else h
     values = h.data if sparse else h
     check_finite(values, "H")

@@ -34,6 +34,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..device import Array, asnumpy, get_xp
+from ..errors import check_choice, check_count, check_number
 from ..norms import norms
 from ..vector_ops import Systems
 from .checks import as_rhs, as_system, check_pivots
@@ -135,14 +136,10 @@ def gauss_seidel(
     """
     a, b = as_system(a, b, finite=check_finite)
     n, eps = len(a), float(np.finfo(a.dtype).eps)
-    rtol = eps**0.5 if rtol is None else float(rtol)
-    block = BLOCK if block is None else int(block)
-    if not 0 <= rtol < np.inf:
-        raise ValueError(f"rtol must be a number of at least 0, not {rtol}")
-    if max_sweeps < 0 or block < 1:
-        raise ValueError(f"max_sweeps must be at least 0 and block at least 1, not {max_sweeps} and {block}")
-    if acceleration not in (None, "cg"):
-        raise ValueError(f"acceleration must be None or 'cg', not {acceleration!r}")
+    rtol = eps**0.5 if rtol is None else check_number(rtol, "rtol")
+    block = BLOCK if block is None else check_count(block, "block")
+    max_sweeps = check_count(max_sweeps, "max_sweeps", 0)
+    check_choice(acceleration, (None, "cg"), "acceleration")
     why = "Gauss-Seidel divides by the diagonal of the matrix, whose entry {}, counted from 0, is {:.3g}; "
     check_pivots(a.diagonal(), text=f"{why}reorder the equations, or use gauss_jordan_solve")
     if x0 is None:

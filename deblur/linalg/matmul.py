@@ -8,6 +8,7 @@ import numpy as np
 import scipy
 
 from ..device import Array, get_xp
+from ..errors import check_choice
 from . import matmul_gpu
 from .checks import as_float, as_matrix, column_major
 from .transpose import check_out, mirror_lower
@@ -65,7 +66,7 @@ def matmul(a: Any, b: Any, *, out: Array | None = None, precision: str = "highes
        surpassing the FP32 theoretical peak performance", Int. J. High Perform. Comput. Appl. 36
        (2022) 475-491.
     """
-    _check_precision(precision)
+    check_choice(precision, PRECISIONS, "precision")
     a = as_matrix(a, "a", finite=check_finite)
     b = as_float(b, "b", finite=check_finite)
     xp = get_xp(a, b)
@@ -107,7 +108,7 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
     ValueError, TypeError
         As `matmul`.
     """
-    _check_precision(precision)
+    check_choice(precision, PRECISIONS, "precision")
     a = as_matrix(a, finite=check_finite)
     xp, n = get_xp(a), a.shape[0 if trans else 1]
     if xp is not np:
@@ -128,8 +129,3 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
 def _contiguous(x: Array) -> Array:
     """`x`, copied if its strides are such that BLAS could not take it."""
     return x if x.flags.c_contiguous or x.flags.f_contiguous else x.copy()
-
-
-def _check_precision(precision: str) -> None:
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import kernels
 from ..device import Array, cupy
-from ..errors import NoGPUError
+from ..errors import NoGPUError, check_choice
 from ..graphs import CUBLAS_BYTES, capturing
 
 ENGINES = {
@@ -64,8 +64,7 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
     "auto" is the fastest engine with every element as accurate as the dtype's own arithmetic; "fastest" may
     also be `half`, which is as accurate in norm.
     """
-    if engine not in ("auto", "fastest", *ENGINES):
-        raise ValueError(f"unknown engine {engine!r}: choose auto, fastest, {', '.join(ENGINES)}")
+    check_choice(engine, ("auto", "fastest", *ENGINES), "engine")
     double = np.dtype(dtype) == np.float64
     capability = kernels.properties(cupy.cuda.runtime.getDevice()).capability
     if engine in ("auto", "fastest"):

@@ -14,10 +14,11 @@ import numpy as np
 import scipy
 
 from ..device import Array, get_xp, is_cupy, unwrapped
+from ..errors import check_choice
 from . import qr_gpu
 from .checks import as_float
+from .qr_gpu import MODES
 
-MODES = ("reduced", "complete", "r", "raw")
 SIGNS = ("householder", "positive", "haar")
 
 
@@ -112,10 +113,8 @@ def factor(a: Array, mode: str = "reduced") -> Any:
 def _checked(a: Array, mode: str, signs: str, finite: bool) -> Array:
     """`a` in its computing dtype, after every check that needs no work."""
     a = unwrapped(a, "a")
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    if signs not in SIGNS:
-        raise ValueError(f"signs must be one of {', '.join(SIGNS)}, not {signs!r}")
+    check_choice(mode, MODES, "mode")
+    check_choice(signs, SIGNS, "signs")
     if a.ndim < 2:
         raise np.linalg.LinAlgError(f"a must be a matrix or a stack of them, not of shape {a.shape}")
     if mode == "raw" and signs != "householder":

@@ -14,10 +14,11 @@ import numpy as np
 
 from .. import kernels
 from ..device import Array, cupy
-from ..errors import NoGPUError
+from ..errors import NoGPUError, check_choice, check_count, check_dtype, shown
 from ..graphs import replay, side_streams
 from .matmul_gpu import cublas_batch_at, gemm
 
+MODES = ("reduced", "complete", "r", "raw")
 # Rows that the largest variants of the kernels hold: 256 threads of so many rows each, and 16 blocks of them.
 BATCHED_ROWS = 256 * 4
 WIDE_ROWS = 16 * 256 * 5
@@ -59,10 +60,16 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
 
     Raises
     ------
+    ValueError, TypeError
+        For a shape that is none of a matrix, an unknown mode, and another dtype.
     NoGPUError
         Without CuPy.
     """
-    *stack, m, n = shape
+    check_choice(mode, MODES, "mode")
+    if np.ndim(shape) != 1 or len(shape) < 2 or dtype is None:
+        raise ValueError(f"shape must be (..., M, N), and dtype float32 or float64, not {shown(shape)} and {dtype!r}")
+    dtype = check_dtype(dtype)
+    *stack, m, n = (check_count(side, "each side of shape", 0) for side in shape)
     batch = math.prod(stack)
     lone_and_large = batch == 1 and m * n >= 1 << 14  # one block takes longer than many with their launches
     if mode in ("reduced", "r") and m <= BATCHED_ROWS and not lone_and_large:

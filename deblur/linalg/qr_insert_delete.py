@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import operator
-from typing import Any
-
 import numpy as np
 import scipy
 
 from ..device import Array, check_finite as refuse_nonfinite, get_xp, is_cupy, unwrapped
+from ..errors import check_choice, check_count
 from .checks import as_block, position
 from .qr import factor
 from .qr_plan import rotations_are_faster
@@ -84,7 +82,7 @@ def qr_insert(
        on GPUs", Parallel Computing 40 (2014).
     """
     xp = get_xp(Q, R, u)
-    Q, R, u = (xp.asarray(_real(a, name)) for a, name in ((Q, "Q"), (R, "R"), (u, "u")))
+    Q, R, u = (xp.asarray(unwrapped(a, name)) for a, name in ((Q, "Q"), (R, "R"), (u, "u")))
     if max(Q.ndim, R.ndim, u.ndim) > 2 and not is_cupy(Q):  # stacks: SciPy's to serve or to refuse
         return scipy.linalg.qr_insert(Q, R, u, k, which, rcond, overwrite_qru, check_finite)
     Q, R = _checked(Q, R, which, check_finite)
@@ -179,12 +177,12 @@ def qr_delete(
     See `qr_insert`.
     """
     xp = get_xp(Q, R)
-    Q, R = (xp.asarray(_real(a, name)) for a, name in ((Q, "Q"), (R, "R")))
+    Q, R = (xp.asarray(unwrapped(a, name)) for a, name in ((Q, "Q"), (R, "R")))
     if max(Q.ndim, R.ndim) > 2 and not is_cupy(Q):
         return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite_qr, check_finite)
     Q, R = _checked(Q, R, which, check_finite)
     size = len(Q) if which == "row" else R.shape[1]
-    k, p = position(k, size - 1, size), operator.index(p)
+    k, p = position(k, size - 1, size), check_count(p, "p")
     if not 0 < p <= size - k:
         raise ValueError(f"p = {p} is out of range: from position {k} on there are {size - k} {which}s")
     return delete(Q, R, np.arange(k, k + p), which, overwrite_qr)
@@ -223,18 +221,9 @@ def _is_economic(q: Array) -> bool:
     return q.shape[0] != q.shape[1]
 
 
-def _real(a: Any, name: str) -> Array:
-    """`a` as an array; other dtypes than SciPy's stay what they are, to be refused."""
-    a = unwrapped(a, name)
-    if a.dtype.kind == "c":
-        raise TypeError(f"{name}: real numbers are needed, not dtype {a.dtype}; use scipy.linalg")
-    return a
-
-
 def _checked(q: Array, r: Array, which: str, finite: bool) -> tuple[Array, Array]:
     """Q and R themselves; ValueError for all that SciPy refuses."""
-    if which not in ("row", "col"):
-        raise ValueError(f"which must be 'row' or 'col', not {which!r}")
+    check_choice(which, ("row", "col"), "which")
     if q.ndim != 2 or r.ndim != 2:
         raise ValueError(f"Q and R must be matrices, not of shapes {q.shape} and {r.shape}")
     if q.dtype != r.dtype or q.dtype not in (np.float32, np.float64):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, get_xp, is_cupy, unwrapped
+from ..errors import check_choice
 from .checks import as_block, as_matrix, as_rhs, check_pivots, check_rank, indices, position
 from .qr import factor
 from .qr_insert_delete import delete, insert
@@ -91,7 +92,7 @@ class QRModel:
     """
 
     def __init__(self, a: Any, b: Any, *, keep_q: bool = True, method: str = "auto", check_finite: bool = True) -> None:
-        self._method = check_method(method)
+        self._method = check_choice(method, METHODS, "method")
         self._finite = bool(check_finite)
         a = as_matrix(a, "a", finite=self._finite)
         get_xp(a, b)
@@ -276,7 +277,7 @@ class QRModel:
         b: Array,
     ) -> None:
         """Go by the plan, to A with these rows and b; nothing of the model is touched until all is complete."""
-        method = self._method if method is None else check_method(method)
+        method = self._method if method is None else check_choice(method, METHODS, "method")
         if p == 0:
             return
         m, n = self.shape
@@ -394,10 +395,3 @@ def _insert(a: Array, k: int, u: Array, axis: int) -> Array:
 
 def _delete(a: Array, gone: np.ndarray) -> Array:
     return a[get_xp(a).asarray(np.delete(np.arange(len(a)), gone))]
-
-
-def check_method(method: str) -> str:
-    """`method`, if it is one of `METHODS`."""
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
-    return method

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..errors import check_choice
 from .sweeps import BLOCK
 
 # Up to how many rows or columns SciPy's rotations are taken (benchmarks/bench_qr_update.py shows both).
@@ -103,10 +104,8 @@ def plan_update(
     >>> plan_update("remove_rows", 1100, 500, p=550).choice
     'refactor'
     """
-    if which not in UPDATES:
-        raise ValueError(f"unknown update {which!r}; choose one of {', '.join(UPDATES)}")
-    if device not in ("cpu", "gpu"):
-        raise ValueError(f"device must be 'cpu' or 'gpu', not {device!r}")
+    check_choice(which, UPDATES, "update")
+    check_choice(device, ("cpu", "gpu"), "device")
     last = (m if which.endswith("rows") else n) - (p if which.startswith("remove") else 0)
     if min(m, n, p, k) < 0 or k > last:
         raise ValueError(f"no update {which} of {p} at {k} exists for a {m} x {n} matrix")

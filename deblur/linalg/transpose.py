@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array, get_xp, unwrapped
+from ..device import Array, float_dtype, get_xp, unwrapped
 
 TILE = 128
 
@@ -50,8 +50,7 @@ def transpose(a: Any, *, out: Array | None = None, overwrite_a: bool = False) ->
     given, a = a, unwrapped(a, "a")
     if a.ndim != 2:
         raise ValueError(f"a must be a matrix (2-D), not an array of shape {a.shape}")
-    if a.dtype.kind not in "biuf":
-        raise TypeError(f"a: real numbers are needed, not dtype {a.dtype}")
+    float_dtype(a)  # refuses complex numbers
     if overwrite_a:
         if out is not None:
             raise ValueError("out and overwrite_a=True exclude each other: choose where the result goes")

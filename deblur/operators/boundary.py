@@ -11,6 +11,7 @@ import numpy as np
 import scipy
 
 from ..device import Array, get_xp
+from ..errors import check_choice
 
 
 class Boundary(str):
@@ -207,8 +208,7 @@ def get_boundary(boundary: str) -> Boundary:
     """The boundary of that name (or the object itself), or ValueError listing the ones known."""
     if isinstance(boundary, Boundary):
         return boundary
-    if boundary not in (*BOUNDARIES,):
-        raise ValueError(f"unknown boundary {boundary!r}; choose one of {', '.join(BOUNDARIES)}")
+    check_choice(boundary, BOUNDARIES, "boundary")
     return BOUNDARIES[boundary]
 
 

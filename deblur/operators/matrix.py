@@ -24,7 +24,6 @@ origin, g is ``scipy.signal.convolve2d(f, h, "same")``.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any
@@ -34,6 +33,7 @@ import scipy
 from numpy.typing import DTypeLike
 
 from ..device import Array, as_real, asnumpy, check_finite, require_memory, unwrapped
+from ..errors import as_number, check_count, check_dtype, shown
 from .boundary import Boundary, get_boundary
 
 DENSE_INSTEAD = (
@@ -64,25 +64,13 @@ def check_psf(psf: Array, name: str = "psf", axes: Sequence[int] = (2,)) -> Arra
     return a
 
 
-def check_size(value: Any, name: str) -> int:
-    """`value` as a whole number of pixels, at least 1."""
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not (number and value >= 1 and not value % 1):
-        raise ValueError(f"{name} must be a positive whole number, not {value!r}")
-    return int(value)
-
-
 def check_origin(origin: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
     """`origin` as an index into a PSF of that shape, or an error."""
-    try:
-        o = tuple(operator.index(x) for x in origin)
-        if any(isinstance(x, bool) for x in origin):
-            raise TypeError
-    except TypeError:
-        raise TypeError(f"origin must be a whole number for each axis of the PSF, not {origin!r}") from None
-    if len(o) != len(shape) or not all(0 <= x < m for x, m in zip(o, shape, strict=True)):
-        raise ValueError(f"origin must be an index into the {by(shape)} PSF, not {origin!r}")
-    return o
+    o = tuple(origin) if np.iterable(origin) else (origin,)
+    if len(o) != len(shape) or not all(as_number(x).is_integer() and 0 <= x < m for x, m in zip(o, shape, strict=True)):
+        words = f"an index into the {by(shape)} PSF, a whole number for each axis"
+        raise ValueError(f"origin must be {words}, not {shown(origin)}")
+    return tuple(map(int, o))
 
 
 def by(shape: Sequence[int]) -> str:
@@ -99,14 +87,14 @@ def check_geometry(
     """
     h = asnumpy(check_psf(psf, axes=SPACES))
     h.flags.writeable = False
-    shape = tuple(shape) if np.iterable(shape) else (shape,)
-    if len(shape) != h.ndim:
+    sides = tuple(shape) if np.iterable(shape) else (shape,)
+    if len(sides) != h.ndim:
         names = "(length,) of the line", "(rows, columns) of the image", "(slices, rows, columns) of the volume"
         raise ValueError(
-            f"shape must be {names[h.ndim - 1]}, for a {h.ndim}-D PSF ({by(h.shape)}), not {shape!r}; a 1-D PSF "
+            f"shape must be {names[h.ndim - 1]}, for a {h.ndim}-D PSF ({by(h.shape)}), not {shown(shape)}; a 1-D PSF "
             "blurs lines, a 2-D one images, a 3-D one volumes"
         )
-    image = tuple(check_size(n, f"shape[{axis}]") for axis, n in enumerate(shape))
+    image = tuple(check_count(n, f"shape[{axis}]") for axis, n in enumerate(sides))
     if not (longer and h.ndim == 3) and any(m > n for m, n in zip(h.shape, image, strict=True)):
         raise ValueError(
             f"the PSF ({by(h.shape)}) is larger than the image ({by(image)}); crop the PSF to where it is not "
@@ -225,16 +213,16 @@ def filter2matrix(
         axes = "(rows, columns)" if h.ndim == 2 else f"{h.ndim} numbers, as many as the PSF has axes"
         raise ValueError(f"the shapes of f and g must be {axes}, not {of_f!r} and {of_g!r}")
     names = ("rows", "cols") if h.ndim == 2 else [f"axis {axis} of " for axis in range(h.ndim)]
-    scene = tuple(check_size(n, f"{name}f") for n, name in zip(of_f, names, strict=True))
+    scene = tuple(check_count(n, f"{name}f") for n, name in zip(of_f, names, strict=True))
     image = tuple(
-        check_size(p - edge.extra(m) if n is None else n, f"{name}g")
+        check_count(p - edge.extra(m) if n is None else n, f"{name}g")
         for p, m, n, name in zip(scene, h.shape, of_g, names, strict=True)
     )
     if origin is None:
         centre = tuple((p + m - 1 - g) // 2 for p, m, g in zip(scene, h.shape, image, strict=True))
     else:
         centre = check_origin(origin, h.shape)
-    dtype = np.dtype(dtype)
+    dtype = check_dtype(dtype) or np.dtype(np.float64)
     rows, cols = math.prod(image), math.prod(scene)
     if not sparse:
         require_memory(rows * cols * dtype.itemsize, np, f"A dense H of {rows} x {cols}", DENSE_INSTEAD)

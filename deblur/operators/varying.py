@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..device import Array, Device, as_real, asnumpy, unwrapped
+from ..errors import as_number, check_count
 from ..norms import norms_of
 from .blur import Blur
 from .matrix import check_psf
@@ -106,13 +107,13 @@ class VaryingBlur(LinearMap):
         tolerance: float | None = None,
         origin: tuple[int, int] | None = None,
     ) -> None:
-        if tolerance is not None and not 0 < float(tolerance) < 1:
+        if tolerance is not None and not 0 < as_number(tolerance) < 1:
             raise ValueError(
                 f"tolerance is a part of a PSF's sum and lies between 0 and 1, not {tolerance!r}; None uses every PSF"
             )
-        if len(tuple(shape)) != 2:
+        if np.shape(shape) != (2,):
             raise ValueError(
-                f"PSFs that vary, or one for each colour, blur images (rows, columns), not shape {tuple(shape)!r}; "
+                f"PSFs that vary, or one for each colour, blur images (rows, columns), not shape {shape!r}; "
                 "for lines and volumes give one PSF with as many axes as they have"
             )
         psfs, self.positions, grid = _placed(psfs, positions, shape)
@@ -284,8 +285,9 @@ class VaryingBlur(LinearMap):
 
 def cell_centres(grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
     """Rows and columns, (R, S, 2), of the centres of R x S equal parts of a frame of so many pixels."""
-    if len(grid) != 2 or any(int(n) != n or n < 1 for n in grid):
-        raise ValueError(f"grid must be (rows, columns), two positive whole numbers, not {grid!r}")
+    if not np.iterable(grid) or len(grid) != 2:
+        raise ValueError(f"grid must be (rows, columns), not {grid!r}")
+    grid = tuple(check_count(n, "each side of grid") for n in grid)
     centres = [(np.arange(k) + 0.5) * n / k - 0.5 for k, n in zip(grid, shape, strict=True)]
     return np.stack(np.meshgrid(*centres, indexing="ij"), -1)
 

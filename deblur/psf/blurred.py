@@ -96,7 +96,7 @@ def from_blurred(
     Images of texture without edges (a brick wall, grass), or with hardly any contrast, do not determine the PSF.
     ``benchmarks/bench_blind.py`` measures how often the estimate is right.
     """
-    whole = grey(image)
+    whole, _ = grey(image)
     shape = as_shape((max(min(61, min(whole.shape) // 4), 3) | 1) if size is None else size)
     s = max(shape) | 1
     if min(shape) < 1 or max(shape) < 3 or min(whole.shape) < max(2 * max(shape), 16):

@@ -126,9 +126,9 @@ def check(image: Any, psf: Any) -> PSFCheck:
     >>> deblur.psf.check(picture, deblur.psf.disk(15)).verdict.name
     'DOES_NOT_FIT'
     """
-    h = unit_sum(grey(psf, "the PSF", (2, 3)))
+    h = unit_sum(grey(psf, "the PSF", (2, 3))[0])
     away, axes = centre_of_gravity(np.maximum(h, 0)), pixels(h)
-    picture = grey(image, axes=(h.ndim,))
+    picture, _ = grey(image, axes=(h.ndim,))
     if any(n < side for n, side in zip(picture.shape, h.shape, strict=True)):
         raise ValueError(f"a PSF {h.shape} is larger than the image of shape {picture.shape}: crop it")
     planes = tuple(range(h.ndim - 2))
@@ -193,7 +193,7 @@ def displaced(psf: np.ndarray, origin: tuple[int, ...]) -> str | None:
 
 def checked_picture(image: Any) -> np.ndarray:
     """A grey image (M, N) that can say something about a PSF; ValueError otherwise."""
-    picture = grey(image)
+    picture, _ = grey(image)
     if min(picture.shape) < 64:
         raise ValueError(f"an image of shape {picture.shape} is too small to check a PSF; 64 x 64 are needed")
     if not np.ptp(picture) > 0:

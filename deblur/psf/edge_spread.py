@@ -151,8 +151,8 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
     noise = float(np.std((part - np.interp(t, middle, level))[inside], ddof=len(level)))
     if not contrast > _CONTRAST * noise:
         raise ValueError(
-            f"the edge in {where} is too faint: its sides differ by {contrast:.3g}, and {_CONTRAST:g} times the noise "
-            f"of {noise:.2g} is needed; light it better, expose longer or average several images"
+            f"the edge in {where} is too faint: its sides differ by {contrast / noise:.2g} times the noise, and "
+            f"{_CONTRAST:g} times is needed; light it better, expose longer or average several images"
         )
     extreme = [max(np.mean(side == side.max()), np.mean(side == side.min())) for side in sides]
     clipped = noise > 0 and max(extreme) > 0.3 and min(extreme) < 1
@@ -222,8 +222,8 @@ def _robust_line(x: np.ndarray, y: np.ndarray, degree: int) -> np.ndarray:
     return fit
 
 
-def transfer(edge: Edge) -> dict[str, Any]:
-    """Edge spread, line spread and MTF as ISO 12233 computes them, at every quarter of a pixel."""
+def transfer(edge: Edge, unit: float) -> dict[str, Any]:
+    """Edge spread, times a unit, line spread and MTF as ISO 12233 computes them, at every quarter of a pixel."""
     step = 0.25
     n = 2 * int(min(-edge.t.min(), edge.t.max(), 32.0) / step) - 2
     t = (np.arange(n) - n / 2 + 0.5) * step
@@ -238,5 +238,5 @@ def transfer(edge: Edge) -> dict[str, Any]:
         i = below[0]
         mtf50 = float(np.interp(0.5, [mtf[i], mtf[i - 1]], [frequency[i], frequency[i - 1]]))
     line, low = line / max(float(line.sum() * step), np.finfo(float).tiny), frequency <= 1
-    found = {"mtf50": mtf50, "distance": t, "edge_spread": spread, "line_spread": line}
+    found = {"mtf50": mtf50, "distance": t, "edge_spread": spread * unit, "line_spread": line}
     return found | {"frequency": frequency[low], "mtf": mtf[low]}

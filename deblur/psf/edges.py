@@ -70,7 +70,8 @@ def from_edge(image: Any, region: Region | Sequence[Region] | None = None, size:
     >>> bool(abs(found.psf - deblur.psf.gaussian(15, 1.5)).max() < 0.1 * found.psf.max())
     True
     """
-    edges = edges_in(grey(image), region)
+    picture, unit = grey(image)
+    edges = edges_in(picture, region)
     rise = max(edge.rise for edge in edges)
     reach = min(math.ceil(1.6 * rise) + 2, max(int(min(edge.t.max() for edge in edges)) - 1, 2))
     shape = (2 * reach + 1, 2 * reach + 1) if size is None else as_shape(size)
@@ -96,7 +97,7 @@ def from_edge(image: Any, region: Region | Sequence[Region] | None = None, size:
     details = {"edges": len(edges), "angle": tuple(round(edge.angle, 2) for edge in edges)}
     details |= {"regions": tuple(edge.region for edge in edges)}
     details |= {"fwhm": width(psf), "stretch": float(stretch[0] / stretch[-1])}
-    return PSFEstimate(psf, error, status, why, details | transfer(edges[0]))
+    return PSFEstimate(psf, error, status, why, details | transfer(edges[0], unit))
 
 
 def ideal(t: np.ndarray, normal: np.ndarray) -> np.ndarray:

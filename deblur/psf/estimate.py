@@ -138,8 +138,11 @@ def _in_words(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def grey(image: Any, what: str = "the image", axes: tuple[int, ...] = (2,)) -> np.ndarray:
-    """An image as float64 on the host; ValueError unless it is real, finite and has one of these numbers of axes."""
+def grey(image: Any, what: str = "the image", axes: tuple[int, ...] = (2,)) -> tuple[np.ndarray, float]:
+    """An image in float64 on the host over a power of two, so that squares neither overflow nor vanish, and that power.
+
+    ValueError unless the image is real, finite and has one of these numbers of axes.
+    """
     a = as_real(image, what)
     colours = a.ndim > 2 and a.shape[-1] in (3, 4) and what == "the image"
     if a.ndim not in axes or a.size == 0 or colours:
@@ -147,7 +150,9 @@ def grey(image: Any, what: str = "the image", axes: tuple[int, ...] = (2,)) -> n
         known = " or ".join(f"({', '.join(('planes', 'rows', 'columns')[-n:])})" for n in axes)
         raise ValueError(f"{what} must be {known}, not of shape {a.shape}{hint}")
     check_finite(a, what)
-    return asnumpy(a).astype(np.float64)
+    values = asnumpy(a).astype(np.float64)
+    exponent = math.frexp(float(np.abs(values).max()))[1] - 1
+    return np.ldexp(values, -exponent), math.ldexp(1.0, exponent)
 
 
 def middle(image: np.ndarray, side: int) -> np.ndarray:
@@ -191,7 +196,7 @@ def energy_outside(psf: np.ndarray) -> float:
         return 0.0
     power = max(math.log(max(inner / outer, 1.0)) / -math.log(0.7), 2.2)
     beyond = 2 * math.pi * outer * last**2 / (power - 2)
-    return min(beyond / (1 + beyond), 1.0)
+    return min(beyond / (max(float(psf.sum()), 0.0) + beyond), 1.0)
 
 
 def shift(stack: Array, by: Array, slopes: bool = False) -> Array:

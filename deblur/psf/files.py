@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import image as image_file
 from ..device import check_finite, format_bytes, require_memory
+from ..errors import check_path
 from ..image.metadata import inverse
 from ..operators.matrix import by
 
@@ -216,9 +217,9 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
         If there is no such file, no grid, another number of files than parts, PSFs of several sizes, or none
         that can be trusted.
     """
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"no such folder or file: {path}")
+    path = check_path(path)
+    if not path.is_dir():
+        image_file.check_readable(path)
     if path.suffix.lower() in (".npy", ".npz"):
         try:
             psfs = read_table(path, "psfs")
@@ -253,7 +254,7 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
 
 def check_suffix(path: str | PathLike[str]) -> str:
     """The suffix of a path, in small letters; ValueError if `save` does not know it."""
-    suffix = Path(path).suffix.lower()
+    suffix = check_path(path).suffix.lower()
     if suffix not in (".npy", ".npz", *_TEXT, ".tif", ".tiff"):
         raise ValueError(f"a PSF is written to .npy, .npz, .csv, .txt or .tif, not to {suffix!r}: {path}")
     return suffix

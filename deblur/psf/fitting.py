@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import check_choice
 from . import models
 from .estimate import PSFEstimate, border, centre, centre_of_gravity, graded, grey, percent, placed, width
 from .models import coordinates, unit_sum
@@ -123,18 +124,16 @@ def fit(psf_or_image: Any, kind: str | None = None, *, of: str = "auto") -> PSFE
     >>> abs(found.details["radius"] - 4.3) < 0.1
     True
     """
-    a = grey(psf_or_image, "psf_or_image")
-    if kind is not None and kind not in KINDS:
-        raise ValueError(f"unknown kind {kind!r} of PSF; choose one of {', '.join(KINDS)}")
-    if of not in ("auto", "psf", "image"):
-        raise ValueError(f"of must be 'auto', 'psf' or 'image', not {of!r}")
-    if of == "psf" or (of == "auto" and _looks_like_psf(a)):
+    a, unit = grey(psf_or_image, "psf_or_image")
+    check_choice(kind, (None, *KINDS), "kind")
+    check_choice(of, ("auto", "psf", "image"), "of")
+    if of == "psf" or (of == "auto" and _looks_like_psf(a, unit)):
         return _fit_psf(a, kind)
     return _fit_image(a, kind)
 
 
-def _looks_like_psf(a: np.ndarray) -> bool:
-    if abs(a.sum() - 1) < 1e-3 and a.min() > -0.1 * a.max():
+def _looks_like_psf(a: np.ndarray, unit: float) -> bool:
+    if abs(float(a.sum()) * unit - 1) < 1e-3 and a.min() > -0.1 * a.max():
         return True
     edge = border(a)
     low = np.median(edge)

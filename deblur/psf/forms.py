@@ -92,7 +92,7 @@ def parse_with_voxel(text: str) -> tuple[np.ndarray, tuple[float, ...] | None]:
     name, colon, rest = text.strip().partition(":")
     name = name.strip().lower()
     if name not in TABLE or not colon:
-        if name != "volume" and (not text.strip() or not located(text)[0].exists()):
+        if name != "volume" and (not text.strip() or "\0" in text or not located(text)[0].exists()):
             raise ValueError(f"{text!r} is neither a file nor a known form of PSF{known}")
         return load_with_voxel(text)
     usage, parameters, needed = _words(name)

@@ -23,6 +23,7 @@ import numpy as np
 import scipy
 
 from ..device import require_memory
+from ..errors import as_number, check_number
 
 Size = int | tuple[int, ...]
 Lengths = float | Sequence[float]
@@ -47,12 +48,6 @@ def _check_memory(shape: tuple[int, ...]) -> None:
     require_memory(80 * math.prod(shape), np, f"a PSF of {pixels} pixels", "use a smaller size")
 
 
-def positive(value: float, name: str) -> float:
-    if not (isinstance(value, Real | np.ndarray) and math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a positive finite number, not {value!r}")
-    return float(value)
-
-
 def per_axis(values: Lengths, axes: int, name: str) -> tuple[float, ...]:
     """A positive number for each axis; one may stand for all, and of a volume the last of two for rows and columns."""
     each = tuple(np.atleast_1d(values).tolist())
@@ -60,7 +55,7 @@ def per_axis(values: Lengths, axes: int, name: str) -> tuple[float, ...]:
         each += each[1:]
     if len(each) not in (1, axes):
         raise ValueError(f"{name} must be one number, or one for each of {axes} axes, not {values!r}")
-    return tuple(positive(value, name) for value in (each * axes)[:axes])
+    return tuple(check_number(value, name, above=True) for value in (each * axes)[:axes])
 
 
 def coordinates(shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
@@ -190,7 +185,7 @@ def disk(size: Size, radius: float | None = None) -> np.ndarray:
     y, x = coordinates(as_shape(size))
     if radius is None:
         radius = (min(y.size, x.size) - 1) // 2 + 0.5
-    return unit_sum(disk_area(y, x, positive(radius, "radius")))
+    return unit_sum(disk_area(y, x, check_number(radius, "radius", above=True)))
 
 
 def motion(length: float, angle: float = 0.0) -> np.ndarray:
@@ -210,9 +205,9 @@ def motion(length: float, angle: float = 0.0) -> np.ndarray:
     psf : (rows, columns) ndarray, float64
         The smallest odd-sized array that holds the path; point-symmetric.
     """
-    if not positive(length, "length") >= 1:
+    if not check_number(length, "length", above=True) >= 1:
         raise ValueError(f"length must be at least 1 pixel, not {length!r}; a length of 1 does not blur")
-    if not math.isfinite(angle):
+    if not math.isfinite(as_number(angle)):
         raise ValueError(f"angle must be finite, not {angle!r}")
     step = _step(length, angle)
     half = [max(math.ceil(abs(s) / 2 - 0.5 - 1e-9), 0) for s in step]
@@ -271,7 +266,7 @@ def moffat(size: Size, fwhm: float, beta: float = 4.765) -> np.ndarray:
     if not (math.isfinite(beta) and beta > 1):
         raise ValueError(f"beta must be a finite number above 1, not {beta!r}")
     y, x = coordinates(as_shape(size))
-    return unit_sum(moffat_profile(y, x, positive(fwhm, "fwhm"), beta))
+    return unit_sum(moffat_profile(y, x, check_number(fwhm, "fwhm", above=True), beta))
 
 
 def moffat_profile(y: np.ndarray, x: np.ndarray, fwhm: float, beta: float) -> np.ndarray:
@@ -296,7 +291,7 @@ def airy(size: Size, radius: float) -> np.ndarray:
     -------
     psf : (rows, columns) ndarray, float64
     """
-    return unit_sum(airy_profile(radii(as_shape(size)), positive(radius, "radius")))
+    return unit_sum(airy_profile(radii(as_shape(size)), check_number(radius, "radius", above=True)))
 
 
 def airy_profile(distance: np.ndarray, radius: float | np.ndarray) -> np.ndarray:

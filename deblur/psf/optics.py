@@ -18,7 +18,8 @@ from collections.abc import Callable
 import numpy as np
 import scipy
 
-from .models import Lengths, Size, as_shape, coordinates, per_axis, positive, unit_sum
+from ..errors import check_choice, check_number
+from .models import Lengths, Size, as_shape, coordinates, per_axis, unit_sum
 
 Index = float | tuple[float, float, float]
 Intensity = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -148,25 +149,22 @@ def light_sheet(
     -------
     psf : ndarray, float64
     """
-    detected, waist = _field(wavelength, na, index, MODELS[0]), positive(sheet, "sheet")
+    detected, waist = _field(wavelength, na, index, MODELS[0]), check_number(sheet, "sheet", above=True)
     finest = min(wavelength / (2 * na), waist)
     return _integrated(size, voxel, finest, lambda r, z: detected(r, z) * np.exp(-2 * (z / waist) ** 2))
 
 
 def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
     """The intensity of a point's image at distances (r,) from the axis and planes (z,): (r, z)."""
-    if model not in MODELS:
-        raise ValueError(f"model must be one of {', '.join(MODELS)}, not {model!r}")
-    if not 0.05 <= positive(wavelength, "a wavelength") <= 20:
+    check_choice(model, MODELS, "model")
+    if not 0.05 <= check_number(wavelength, "a wavelength") <= 20:
         raise ValueError(f"a wavelength is in micrometres, such as 0.52; {wavelength!r} would be no light")
     if np.size(index) not in (1, 3):
         raise ValueError(f"index must be one number, or (index, specimen's index, depth), not {index!r}")
     n, inside, *below = (float(each) for each in np.broadcast_to(index, 3 if np.size(index) == 3 else 2))
-    depth = below[0] if below else 0.0
-    positive(min(n, inside), "index")
-    if not (math.isfinite(depth) and depth >= 0):
-        raise ValueError(f"the depth below the coverslip must be zero or more micrometres, not {depth!r}")
-    if not positive(na, "na") < n:
+    depth = check_number(below[0] if below else 0.0, "the depth below the coverslip")
+    check_number(min(n, inside), "index", above=True)
+    if not check_number(na, "na", above=True) < n:
         raise ValueError(
             f"na = {na:g} must lie below the immersion's refractive index, {n:g} here (air 1, water 1.333, oil 1.515)"
         )

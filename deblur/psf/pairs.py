@@ -65,7 +65,7 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
     True
     """
     shape = as_shape(size)
-    s, b = grey(sharp, "the sharp image"), grey(blurred, "the blurred image")
+    (s, one), (b, unit) = grey(sharp, "the sharp image"), grey(blurred, "the blurred image")
     if s.shape != b.shape:
         raise ValueError(f"the images have the shapes {s.shape} and {b.shape}; cut them to the same part")
     if min(n - 2 * (m + 2 * _SPARE) for n, m in zip(s.shape, shape, strict=True)) < 16:
@@ -90,7 +90,7 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
         # The sharp image is displaced and not the PSF, whose edges the pixels may undersample.
         s = shift(np.pad(s, 8, mode="reflect"), away)[8:-8, 8:-8]
     system = _System(s, b, shape, 2 + math.ceil(np.abs(away).max()))
-    return _estimate(system, system.solved(lam), lam, whole + away)
+    return _estimate(system, system.solved(lam), lam, whole + away, [unit / one, unit])
 
 
 def _unregistered(why: str) -> str:
@@ -223,7 +223,8 @@ class _System:
         return _LAMBDAS[int(np.argmin(risks))]
 
 
-def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray) -> PSFEstimate:
+def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray, units: list[float]) -> PSFEstimate:
+    """The result, of a PSF h and λ, a displacement, and the units of gain and offset."""
     residual = system.residual(h)
     support, size = (h > 0).astype(float), float(np.linalg.norm(h))
     draws = float(residual.std()) * np.random.default_rng(0).standard_normal((4, *residual.shape))
@@ -244,7 +245,7 @@ def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray) -> 
     first = f"{residual.size} pixels for the {h.size} of the PSF"
     status, why = graded(error, first, {}, rough, doubtful)
     offset = float((system.b - system.forward(h)).mean()) - gain * system.level
-    details = {"shift": (float(moved[0]), float(moved[1])), "gain": gain, "offset": offset}
+    details = {"shift": (float(moved[0]), float(moved[1])), "gain": gain * units[0], "offset": offset * units[1]}
     details |= {"explained": explained, "residual": ratio}
     details |= {"fwhm": width(psf), "energy_outside": energy_outside(h)}
     return PSFEstimate(psf, error, status, why, details)

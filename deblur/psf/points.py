@@ -102,7 +102,7 @@ def from_points(
     >>> bool(abs(found.psf - truth).max() < 0.01 * truth.max())
     True
     """
-    picture = grey(image, axes=(2, 3))
+    picture, unit = grey(image, axes=(2, 3))
     if min(picture.shape) < 9:
         raise ValueError(f"an image of {by(picture.shape)} pixels has no room for points")
     if grid is not None and picture.ndim != 2:
@@ -121,9 +121,9 @@ def from_points(
     saturated = flat_tops(picture)
     kind = np.asarray(image).dtype
     if saturation is not None or kind.kind in "iu":
-        saturated |= picture >= (np.iinfo(kind).max if saturation is None else saturation)
+        saturated |= picture >= (np.iinfo(kind).max if saturation is None else saturation) / unit
     above, noise = without_background(picture, 48 if size is None else 3 * max(size))
-    field = _Field(above, noise, saturated, *detected(above, noise, positions))
+    field = _Field(above, noise, saturated, *detected(above, noise, positions), unit)
     if size is not None:
         return field.estimate(*field.average(size), cells)
     # An image without points is not searched with ever larger sizes. Half of the beads show all planes.
@@ -148,7 +148,7 @@ def from_points(
 @dataclass(frozen=True)
 class _Field:
     """An image or volume of sources without its background: its noise, saturated pixels, and the positions (k, axes),
-    filter scale and signal over noise (k,) of the sources."""
+    filter scale and signal over noise (k,) of the sources, and the unit of its values."""
 
     above: np.ndarray
     noise: float
@@ -156,6 +156,7 @@ class _Field:
     at: np.ndarray
     scale: float
     snr: np.ndarray
+    unit: float
 
     def average(self, shape: tuple[int, ...]) -> tuple[MeanPSF, np.ndarray, np.ndarray, dict[str, int]]:
         """The mean PSF of a shape, its sources' positions (k, axes) and fluxes (k,), and the number of the others by
@@ -226,7 +227,7 @@ class _Field:
         }
         status, why = graded(error, f"the mean of {k} points" if k > 1 else "one point alone", {}, rough)
         details = {"points": k, "left_out": _listed(left_out), "fwhm": fwhm, "energy_outside": outside}
-        details |= {"variation": varied.variation, "positions": at, "flux": flux}
+        details |= {"variation": varied.variation, "positions": at, "flux": flux * self.unit}
         return PSFEstimate(psf, error, status, why, details, None if cells is None else varied.map(cells))
 
     def _usable(self, own: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, Counter[str]]:

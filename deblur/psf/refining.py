@@ -65,7 +65,7 @@ def refine(image: Any, psf: Any) -> PSFEstimate:
     >>> 1 < found.details["scale"] < 1.05, found.error < 0.5 * found.details["error_before"]
     (True, True)
     """
-    picture, given = checked_picture(image), grey(psf, "the PSF")
+    picture, (given, unit) = checked_picture(image), grey(psf, "the PSF")
     h = unit_sum(given)
     posterior = _Posterior(PictureSpectrum(picture), h)
     best = none = np.zeros(len(PARAMETERS))
@@ -97,7 +97,7 @@ def refine(image: Any, psf: Any) -> PSFEstimate:
     details |= {"scale": math.exp(scale), "exponent": math.exp(exponent), "background": float(background)}
     details |= {"evidence": evidence, "error_before": before}
     refined = crop(psfs[1], 1 - 1e-9) * given.sum() if changed else given
-    return PSFEstimate(refined, error, status, why, details)
+    return PSFEstimate(refined * unit, error, status, why, details)
 
 
 class _Posterior:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import warn
+from ..errors import as_number, check_number, warn
 from .estimate import (
     PSFEstimate,
     border,
@@ -39,7 +39,7 @@ def recentre(psf: Any) -> np.ndarray:
     array of the same shape, float64
         Non-negative if `psf` is, with the same sum. Values that leave the frame are lost.
     """
-    h = grey(psf, "the PSF", (1, 2, 3))
+    h, unit = grey(psf, "the PSF", (1, 2, 3))
     total = h.sum()
     if not total > 0:
         raise ValueError("the PSF sums to zero or less and has no centre of gravity; subtract its background")
@@ -53,7 +53,7 @@ def recentre(psf: Any) -> np.ndarray:
             if h.min() >= 0:
                 wide = np.maximum(wide, 0)
     moved = placed(wide, h.shape)
-    return moved * (total / moved.sum())
+    return moved * (total / moved.sum()) * unit
 
 
 def crop(psf: Any, energy: float = 0.999) -> np.ndarray:
@@ -70,8 +70,8 @@ def crop(psf: Any, energy: float = 0.999) -> np.ndarray:
     array, float64
         Its sum is one.
     """
-    h = grey(psf, "the PSF", (1, 2, 3))
-    if not 0 < energy <= 1:
+    h, _ = grey(psf, "the PSF", (1, 2, 3))
+    if not 0 < as_number(energy) <= 1:
         raise ValueError(f"energy is a share of the light, above 0 and at most 1, not {energy!r}")
     if energy == 1:
         return unit_sum(h)
@@ -98,7 +98,7 @@ def resample(psf: Any, scale: Lengths) -> np.ndarray:
     """
     from scipy.ndimage import map_coordinates
 
-    h = grey(psf, "the PSF", (1, 2, 3))
+    h, _ = grey(psf, "the PSF", (1, 2, 3))
     scales = per_axis(scale, h.ndim, "scale, new pixels in one old pixel,")
     if not (min(scales) >= 0.02 and max(scales) <= 50):
         raise ValueError(f"scale, new pixels in one old pixel, must lie between 0.02 and 50, not {scale!r}")
@@ -141,12 +141,12 @@ def for_voxels(psf: Any, voxel: Lengths | None, image_voxel: Lengths | None) -> 
         If one of the sizes is not known, and the PSF returned as it is; or if the PSF's voxels are larger than
         the image's and too coarse to show its shape between them.
     """
-    h = grey(psf, "the PSF", (1, 2, 3))
+    h, unit = grey(psf, "the PSF", (1, 2, 3))
     if voxel is None or image_voxel is None:
         if voxel is not image_voxel:
             whose, other = ("image", voxel) if image_voxel is None else ("PSF", image_voxel)
             warn(f"the size of the {whose}'s voxels is not known, the other's is {other}: nothing is resampled")
-        return h
+        return h * unit
     own, its = (np.array(per_axis(sides, h.ndim, "voxel")) for sides in (voxel, image_voxel))
     scales = np.where(np.abs(own / its - 1) < 0.01, 1.0, own / its)
     peak = np.unravel_index(h.argmax(), h.shape)
@@ -158,7 +158,7 @@ def for_voxels(psf: Any, voxel: Lengths | None, image_voxel: Lengths | None) -> 
                 f"along axis {axis} the PSF's voxels of {own[axis]:g} are larger than the image's of {its[axis]:g}, "
                 "and too coarse: measure or compute it on smaller ones"
             )
-    return resample(h, scales.tolist()) if (scales != 1).any() else h
+    return resample(h, scales.tolist()) if (scales != 1).any() else h * unit
 
 
 def denoise(psf: Any, noise: float | None = None) -> np.ndarray:
@@ -176,11 +176,9 @@ def denoise(psf: Any, noise: float | None = None) -> np.ndarray:
     array of the same shape, float64
         Non-negative, with a sum of one.
     """
-    h = grey(psf, "the PSF", (1, 2, 3))
+    h, unit = grey(psf, "the PSF", (1, 2, 3))
     background, deviation = _level(border(h))
-    noise = deviation if noise is None else noise
-    if not (math.isfinite(noise) and noise >= 0):
-        raise ValueError(f"noise must be a standard deviation, not {noise!r}")
+    noise = deviation if noise is None else check_number(noise, "noise, a standard deviation,") / unit
     h = h - background
     return unit_sum(np.maximum(h * gains(h, noise**2), 0))
 
@@ -229,7 +227,7 @@ def prepare(
     ValueError
         For an array that is no PSF.
     """
-    h = grey(psf, "the PSF", (1, 2, 3))
+    h, _ = grey(psf, "the PSF", (1, 2, 3))
     top = float(h.max())
     if not (top > 0 and h.sum() > 0):
         raise ValueError("this PSF sums to zero or less: subtract its background, or negate it")

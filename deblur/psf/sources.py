@@ -93,7 +93,8 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
             best, scale, signal, peaks = score, width, filtered, peak
     if best == 0:
         raise ValueError(
-            f"no point rises {FOUND:g} times above the noise of {noise:.3g}: show stars or beads, or expose longer"
+            f"no point rises {FOUND:g} times above the noise, and the brightest pixel by itself "
+            f"{above.max() / (noise or 1.0):.2g} times: show stars or beads, or expose longer"
         )
     if positions is None:
         at = np.argwhere(peaks & (signal > FOUND))

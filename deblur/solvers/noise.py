@@ -12,6 +12,7 @@ import numpy as np
 import scipy
 
 from ..device import Array, as_real, asnumpy, check_finite, get_fft, get_xp
+from ..errors import check_number
 from ..normalization import shifted
 from ..norms import largest
 from ..operators.torus import Torus
@@ -438,12 +439,7 @@ def _colour(blocks: _Blocks) -> float:
 
 def check_noise(noise: float | None) -> float | None:
     """`noise` itself, or ValueError if it is no level of noise."""
-    if noise is not None and (isinstance(noise, (bool, np.bool_)) or not (np.isfinite(noise) and noise >= 0)):
-        raise ValueError(
-            f"noise must be a standard deviation >= 0 (of photon counts the gain), not {noise!r}; leave it out to have "
-            "it estimated"
-        )
-    return noise
+    return None if noise is None else check_number(noise, "noise")
 
 
 def noise_variance(problem: Problem, g: Array) -> float:

@@ -71,8 +71,6 @@ def reconstruct(args: argparse.Namespace, fitted: Callable[[image.Metadata], np.
     source = Source(args.input, dtype=options.get("dtype"), choose=choose, psf_axes=kernel.ndim)
     kernel = fitted(replace(source.metadata, orientation=1))  # the pixels stay as the sensor has them
     workers = args.gpus or args.workers or 1
-    if workers < 1:
-        raise ValueError(f"--workers and --gpus must be at least 1, not {workers}")
     gpus, several = bool(args.gpus), workers > 1 or args.gpus or args.scheduler
     clients = cluster(workers, gpus=gpus, scheduler=args.scheduler) if several else nullcontext(None)
     with clients as client, terminal.progress("deblur", not args.quiet) as show:

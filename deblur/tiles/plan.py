@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..device import CPU, Device, format_bytes, free_memory
+from ..errors import as_number, check_count
 from ..operators.matrix import by
 from ..options import check_lam
 from ..request import check_request
@@ -149,13 +150,12 @@ class _Task:
                 f"plan_tiles needs λ as a number, not the rule {lam!r}, which needs the image: choose it once on a "
                 "part of the image, with deblur.choose_lambda"
             )
-        self.tolerance = float(given["tolerance"])
+        self.tolerance = as_number(given["tolerance"])
         if not (0 < self.tolerance < 1):
             raise ValueError(f"tolerance is a part of the range, between 0 and 1, not {given['tolerance']!r}")
         device = Device.named(given["device"])
-        self.memory = free_memory(device.xp) // 2 if given["memory"] is None else int(given["memory"])
-        if self.memory <= 0:
-            raise ValueError(f"memory must be a number of bytes above zero, not {given['memory']!r}")
+        memory = free_memory(device.xp) // 2 if given["memory"] is None else given["memory"]
+        self.memory = check_count(memory, "memory")
         request = check_request(psf, self.size, float(lam), rest, CPU, reuse=True)
         self.problem = replace(request.problem, device=device)
         self.method, self.prior = request.method, request.prior

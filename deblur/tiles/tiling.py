@@ -15,7 +15,7 @@ from ..device import Array, Device, asnumpy, cores, float_dtype, free_memory, ge
 from ..errors import InsufficientMemoryError
 from ..frames import Axes, min_float_dtype
 from ..image import as_float
-from ..operators.matrix import SPACES
+from ..operators.matrix import SPACES, check_psf
 from . import refining
 from .checks import measured, with_measured_overlap
 from .options import PlanOptions, TileOptions, parted, takes
@@ -110,7 +110,7 @@ class Tiling:
     def __init__(self, img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[TileOptions]) -> None:
         given, rest = parted(options, TileOptions)
         self.img, self.workers = img, given.pop("workers") or cores()
-        h = np.asarray(np.stack([*map(asnumpy, psf)]) if isinstance(psf, list) else asnumpy(psf), np.float64)
+        h = asnumpy(check_psf(np.stack([*map(asnumpy, psf)]) if isinstance(psf, list) else psf, axes=(1, 2, 3, 4)))
         self.layout = layout = Layout(img.shape, h.ndim, given.pop("channel_axis"), given.pop("stack_axis"))
         dtype = rest.get("dtype")
         self.dtype = min_float_dtype(img.dtype) if dtype is None else float_dtype(np.empty(0, dtype))

@@ -54,6 +54,7 @@ from itertools import chain
 import numpy as np
 
 from ..device import Array, Device, all_cores, as_real, check_finite, get_xp, is_cupy, random_signs
+from ..errors import check_choice, check_count
 from ..normalization import Scale, shifted
 from ..norms import largest, squares
 from ..operators.blur import Blur
@@ -270,12 +271,10 @@ def choose_lambda(
     problem = Problem(check_operator(blur), dtype=g.dtype, device=Device.of(g))
     checked = check_rule(rule, problem)
     check_noise(noise)
-    if norm not in NORMS:
-        raise ValueError(f"unknown norm {norm!r}; choose one of {', '.join(NORMS)}")
+    check_choice(norm, NORMS, "norm")
     if bounds is not None and not 0 < bounds[0] < bounds[1] < np.inf:
         raise ValueError(f"bounds must be two increasing positive multiples of σ_max², not {bounds!r}")
-    if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, not {max_steps!r}")
+    max_steps = check_count(max_steps, "max_steps")
     if g.shape[-len(blur.image_shape) :] != blur.image_shape:
         raise ValueError(f"the image must have shape (..., {str(blur.image_shape)[1:-1]}), not {g.shape}")
     if not math.isfinite(largest(g)):

@@ -95,7 +95,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_an_unknown_name_lists_those_known():
-    refused(ValueError, "unknown denoiser 'median'; there are collaborative, nlm", denoisers.get, "median")
+    refused(ValueError, "unknown denoiser 'median'; choose one of collaborative, nlm", denoisers.get, "median")
 
 
 @pytest.mark.parametrize("name", PRESENT)

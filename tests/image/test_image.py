@@ -425,7 +425,7 @@ def test_unreadable(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("pathlib.Path.open", refuse)  # root may read everything, so chmod would not do
-    refused(PermissionError, "may not read", image.read, path)
+    refused(PermissionError, "a.png cannot be read: Permission denied", image.read, path)
 
 
 @pytest.mark.filterwarnings("ignore:Truncated File Read:UserWarning")

@@ -16,7 +16,7 @@ import tifffile
 from PIL import Image, ImageCms, ImageOps
 from refusals import refused
 
-from deblur import image
+from deblur import image, psf
 from deblur.errors import InsufficientMemoryError
 
 GREY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12
@@ -247,8 +247,18 @@ def test_a_pipe_is_read_whole(tmp_path, suffix):
     writer.join()
 
 
-def test_a_device_is_refused():
-    refused(OSError, "/dev/zero is a terminal or another device", image.read, "/dev/zero")
+@pytest.mark.parametrize("call", [image.read, psf.load, psf.load_grid, lambda p: image.write(p, RGB), psf.save])
+def test_names_of_no_file_are_refused_in_plain_words(call, tmp_path):
+    h = [psf.box(3)] if call is psf.save else []
+    for name, words in {
+        "a\0b.npy": "holds the character NUL",
+        f"{tmp_path}/{'x' * 300}.npy": "cannot be reached: File name too long; use another name",
+        "  ": "is blank",
+        None: "name of a file is text .*, not None",
+    }.items():
+        refused((OSError, ValueError, TypeError), words, call, name, *h)
+    if call in (image.read, psf.load, psf.load_grid):
+        refused(OSError, "/dev/zero is a terminal or another device", call, "/dev/zero")
 
 
 # -- headers that promise much ---------------------------------------------------------------

@@ -277,4 +277,4 @@ def test_bad_input_is_refused():
         refused(ValueError, "rtol", gauss_seidel, a, b, rtol=rtol)
     refused(ValueError, "max_sweeps", gauss_seidel, a, b, max_sweeps=-1)
     refused(ValueError, "block", gauss_seidel, a, b, block=0)
-    refused(ValueError, "acceleration must be None or 'cg', not 'sor'", gauss_seidel, a, b, acceleration="sor")
+    refused(ValueError, "unknown acceleration 'sor'; choose one of None, cg", gauss_seidel, a, b, acceleration="sor")

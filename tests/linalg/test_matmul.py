@@ -88,7 +88,7 @@ def test_the_cpu_is_always_precise(precision, rng):
 
 @pytest.mark.parametrize("function", [lambda a, **options: matmul(a, np.eye(3), **options), gram])
 def test_bad_input_is_refused(function):
-    refused(ValueError, "precision must be one of highest", function, np.eye(3), precision="low")
+    refused(ValueError, "unknown precision .low.; choose one of highest", function, np.eye(3), precision="low")
     for a in (np.ones(3), np.ones((1, 3, 3))):
         refused(ValueError, "2-D", function, a)
     a = np.eye(3)

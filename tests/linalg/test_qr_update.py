@@ -137,10 +137,8 @@ def test_the_texts_name_the_value():
     refused(ValueError, "k = 7", qr_delete, Q, R, 7)
     refused(ValueError, "p = 9", qr_delete, Q, R, 0, 9)
     refused(ValueError, r"\(4,\)", qr_insert, Q, R, np.ones(4), 0)
-    with pytest.raises(TypeError):  # SciPy cuts 1.5 down to 1
-        qr_insert(Q, R, ROW, 1.5)
-    with pytest.raises(TypeError):
-        qr_delete(Q, R, 0, 1.5)
+    refused(ValueError, "k must be a whole number .*1.5", qr_insert, Q, R, ROW, 1.5)  # SciPy cuts 1.5 down to 1
+    refused(ValueError, "p must be a positive whole number, not 1.5", qr_delete, Q, R, 0, 1.5)
     refused(LinAlgError, "span", qr_insert, E, T, E @ np.ones((3, 40)), 1, "col", 1e-3)
 
 
@@ -241,8 +239,8 @@ def test_layouts(xp, route, rng):
 
 def test_complex_numbers_are_refused():
     for arrays in ((Q * 1j, R, ROW), (Q, R * 1j, ROW), (Q, R, ROW * 1j)):
-        refused(TypeError, "real numbers are needed, not dtype complex128", qr_insert, *arrays, 2)
-    refused(TypeError, "Q: real numbers", qr_delete, Q * 1j, R, 2)
+        refused(ValueError, "float64, not complex128|not float64 and complex128", qr_insert, *arrays, 2)
+    refused(ValueError, "not complex128 and float64", qr_delete, Q * 1j, R, 2)
 
 
 def test_hidden_values_are_refused_and_a_mask_of_nothing_passes():

@@ -335,7 +335,7 @@ def test_other_bad_input():
         refused(ValueError, r"origin must be an index into the 3 x 3 PSF", filter2matrix, psf, 8, 8, origin=origin)
         refused(ValueError, r"origin must be an index into the 3 x 3 PSF", Blur, psf, (8, 8), origin=origin)
     for origin in ((1.7, 1), 1, "ab", (True, 1)):
-        refused(TypeError, "a whole number for each axis", filter2matrix, psf, 8, 8, origin=origin)
+        refused(ValueError, "a whole number for each axis", filter2matrix, psf, 8, 8, origin=origin)
 
 
 def test_a_dense_matrix_that_cannot_fit_is_refused_with_figures():

@@ -53,7 +53,7 @@ REFUSED = [
     ("one brightness", lambda: psf.fit(FLAT, "disk")),
     ("one brightness is no PSF", lambda: psf.fit(np.zeros((9, 9)), of="psf")),
     ("from_points, from_edge", lambda: psf.fit(NOISE, "airy")),
-    ("of must be", lambda: psf.fit(NOISE, of="star")),
+    ("unknown of", lambda: psf.fit(NOISE, of="star")),
     ("too small", lambda: psf.fit(NOISE[:20, :20], of="image")),
     ("cut them to the same part", lambda: psf.from_pair(SCENE, SCENE[:-1], 9)),
     ("larger images or a smaller size", lambda: psf.from_pair(SCENE[:40, :40], SCENE[:40, :40], 21)),

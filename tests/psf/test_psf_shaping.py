@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import deblur
 from deblur import psf
 from deblur.errors import PSFWarning
 from deblur.psf.estimate import centre_of_gravity, placed
@@ -90,3 +91,28 @@ def test_preparing_reports_its_changes_and_remaining_errors():
     deep = psf.prepare(np.pad(psf.gaussian((11, 13, 13), 1.5), ((6, 0), (0, 0), (0, 0))), size=(9, 11, 11))
     assert np.allclose(deep.details["moved"], (3, 0, 0), atol=1e-9)
     assert np.allclose(deep.psf, psf.gaussian((9, 11, 11), 1.5), atol=2e-5)
+
+
+H, SCENE = psf.gaussian(15, 1.5), deblur.data.load("camera")[100:196, 100:196]
+ROWS, COLUMNS = np.mgrid[:96, :96] - 48
+STARS, EDGE = np.pad(np.eye(3), 45), np.clip(COLUMNS + 0.1 * ROWS, 0, 1)
+BLURRED, STARS, EDGE = (deblur.degrade(a, H, noise=1e-4, boundary="reflect", seed=0) for a in (SCENE, STARS, EDGE))
+MEASURED = {
+    "edge": lambda unit: psf.from_edge(EDGE * unit),
+    "points": lambda unit: psf.from_points(STARS * unit, (46, 46), 9),
+    "pair": lambda unit: psf.from_pair(SCENE * unit, BLURRED * unit, 9),
+    "fit": lambda unit: psf.fit(BLURRED[:15, :15] * unit, "gaussian", of="psf"),
+    "prepare": lambda unit: psf.prepare(H * unit, clean=True, energy=0.99),
+    "check": lambda unit: psf.check(BLURRED * unit, H * unit),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_unit_of_the_values_does_not_matter(name):
+    def measured(unit):
+        found = MEASURED[name](unit)
+        numbers = (found.details.get(key, 0) for key in ("gain", "energy_outside", "evidence", "mtf50"))
+        return np.array([*found.psf.ravel(), getattr(found, "error", 0), *numbers])
+
+    for unit in (2.0**10, 2.0**1000, 2.0**-1000):
+        np.testing.assert_allclose(measured(unit), measured(1.0), rtol=1e-12)
