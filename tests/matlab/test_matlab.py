@@ -426,7 +426,6 @@ def test_imfilter_options_short_repeated_and_wrong(rng):
         with pytest.raises(TypeError, match=r"a must be of dtype bool, uint8.*convert it with \.astype"):
             matlab.imfilter(np.ones((3, 3), dtype), h)
     refused(ValueError, r"h holds 1 value", matlab.imfilter, a, [[1, math.inf]])
-    refused(TypeError, "h must hold real numbers", matlab.imfilter, a, [[1, 1j]])
     refused(ValueError, r"a is empty \(shape \(0, 3\)\)", matlab.imfilter, np.ones((0, 3)), h)
     refused(TypeError, "a must hold numbers", matlab.imfilter, [["x"]], h)
 
@@ -725,7 +724,6 @@ def test_measures_at_their_ends():
     refused(ValueError, words, matlab.psnr, a, a.astype(float))
     refused(ValueError, "must have the same class and shape", matlab.immse, a, a.T)
     refused(TypeError, "a must be of dtype uint8", matlab.psnr, a.astype(bool), a.astype(bool))
-    refused(TypeError, "must hold real numbers", matlab.immse, [1j], [1j])
     for peak in (0, -1, math.nan, "255"):
         refused(ValueError, "peakval must be a finite number above 0", matlab.psnr, a, a, peak)
 
