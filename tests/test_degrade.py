@@ -184,10 +184,8 @@ def test_bad_options(options, words):
     [
         (np.ones(5), None, "2 axes"),
         (np.ones((8, 9, 4)), None, "channel_axis=-1"),
-        (np.ones((2, 8, 9, 3)), None, "2 axes"),
         (np.ones((0, 9)), None, "no pixels"),
         (np.full((8, 9), np.nan), None, "NaN"),
-        (np.full((8, 9), np.inf), None, "infinite"),
         (np.ones((8, 9, 3)), 3, "is no axis"),
     ],
 )
