@@ -60,13 +60,6 @@ def test_residual_asked_for_is_reached(n, columns, acceleration, rng):
     np.testing.assert_allclose(x, np.linalg.solve(a, b), rtol=1e-6, atol=1e-7)
 
 
-def test_the_identity_gives_the_inverse(acceleration, rng):
-    a = spd(40, rng)
-    x, info = gauss_seidel(a, np.eye(40), rtol=1e-12, acceleration=acceleration)
-    assert info.converged
-    np.testing.assert_allclose(x, np.linalg.inv(a), rtol=1e-8, atol=1e-9)
-
-
 def test_unsymmetric_diagonally_dominant_matrix(rng):
     a = rng.uniform(-1, 1, (50, 50))
     a[np.diag_indices(50)] = 60.0
