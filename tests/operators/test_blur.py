@@ -193,9 +193,8 @@ def test_transposes_and_products_from_the_left(rng, boundary, dtype):
     assert close(rows @ blur, rows @ dense, factor)
     # The dot test, as SciPy and PyLops make it.
     left, right = np.vdot(y, blur.matvec(x)), np.vdot(blur.rmatvec(y), x)
-    assert abs(left - right) <= 100 * np.finfo(dtype).eps * np.linalg.norm(dense) * np.linalg.norm(x) * np.linalg.norm(
-        y
-    )
+    scale = np.linalg.norm(dense) * np.linalg.norm(x) * np.linalg.norm(y)
+    assert abs(left - right) <= 100 * np.finfo(dtype).eps * scale
     normal = blur.T @ (blur @ x)
     assert close(normal, dense.T @ (dense @ x), factor)
 
@@ -310,7 +309,6 @@ def test_bad_psf(psf, message):
 def test_other_bad_input():
     psf = np.ones((3, 3))
     refused(ValueError, "unknown boundary 'mirror'.*reflect", Blur, psf, (8, 8), "mirror")
-    refused(ValueError, "positive whole number", Blur, psf, (8.5, 8))
     refused(ValueError, "rows, columns", Blur, psf, (8, 8, 3))
     refused(ValueError, "origin", Blur, psf, (8, 8), origin=(3, 0))
     refused(ValueError, "shape", Blur(psf, (8, 8)).forward, np.ones((8, 9)))
