@@ -86,8 +86,8 @@ ODD = {
 }
 
 
-@pytest.fixture
-def in_folder(tmp_path, monkeypatch):
+@pytest.mark.parametrize("line", ODD)
+def test_an_odd_command_line_is_answered_in_one_line(tmp_path, monkeypatch, capsys, line):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d").mkdir()
     (tmp_path / "empty.png").touch()
@@ -97,10 +97,5 @@ def in_folder(tmp_path, monkeypatch):
     tifffile.imwrite("f.tif", np.zeros((3, 30, 30), np.uint8), imagej=True, metadata={"axes": "TYX"})
     tifffile.imwrite("q.tif", np.zeros((2, 3, 9, 9), np.uint8), photometric="minisblack")
     image.write("g.tif", np.full((30, 30), 7, np.uint8))
-
-
-@pytest.mark.usefixtures("in_folder")
-@pytest.mark.parametrize("line", ODD)
-def test_an_odd_command_line_is_answered_in_one_line(capsys, line):
     fails(capsys, line.split(" "), ODD[line], code=1 if "--max-iterations 1" in line else 2)
     assert not any(Path(name).exists() for name in ("o.png", "o.tif", "o.zarr"))
