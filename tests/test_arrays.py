@@ -27,6 +27,7 @@ CALLS = {
     **{f"linalg.{name}": (lambda a, name=name: getattr(linalg, name)(a, VECTOR), MATRIX) for name in OF_BOTH},
     **{f"linalg.{name} b": (functools.partial(getattr(linalg, name), MATRIX), VECTOR) for name in OF_BOTH},
     "linalg.gauss_seidel": (lambda a: linalg.gauss_seidel(a, VECTOR)[0], MATRIX),
+    "linalg.gauss_seidel b": (lambda b: linalg.gauss_seidel(MATRIX, b, acceleration="cg", block=3)[0], VECTOR),
     "linalg.gauss_seidel x0": (lambda x: linalg.gauss_seidel(MATRIX, VECTOR, x)[0], VECTOR),
     "linalg.damped_qr": (lambda a: linalg.damped_qr(a, 0.1).solve(VECTOR), MATRIX),
     "linalg.DampedQR.solve": (linalg.damped_qr(MATRIX, 0.1).solve, VECTOR),
@@ -108,16 +109,10 @@ def strided(a):
     return wide[tuple(slice(None, None, 2) for _ in a.shape)]
 
 
-def read_only(a):
-    a = a.copy()
-    a.flags.writeable = False
-    return a
-
-
 SAME_VALUES = {
     "big-endian": lambda a: a.astype(">f8"),
     "longdouble": lambda a: a.astype(np.longdouble),
-    "read-only": read_only,
+    "read-only": lambda a: np.broadcast_to(a, a.shape),
     "strided": strided,
     "backwards": lambda a: a[::-1].copy()[::-1],
     "Fortran order": np.asfortranarray,
@@ -215,24 +210,21 @@ def test_sparse_matrices_and_operators_are_refused_where_arrays_are_needed():
     for operator in (deblur.Blur(PSF, SHAPE), scipy.sparse.linalg.aslinearoperator(np.eye(3))):
         refused(TypeError, r"psf is a linear operator .*array.*solve.*take", deblur.Blur, operator, SHAPE)
     refused(TypeError, r"psf is sparse \(csr_array\).*toarray", deblur.Blur, scipy.sparse.csr_array(PSF), SHAPE)
-    with pytest.raises(TypeError, match=r"a is sparse \(csr_array\).*toarray"):
-        linalg.gauss_jordan_inverse(scipy.sparse.csr_array(MATRIX))
+    sparse = scipy.sparse.csr_array(MATRIX)
+    refused(TypeError, r"a is sparse \(csr_array\).*toarray", linalg.gauss_jordan_inverse, sparse)
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: deblur.Blur(PSF, 7), r"shape must be \(rows, columns\).*not 7;"),
-        (lambda: deblur.vector2im(np.ones(9), 3.0), "two positive whole numbers, not 3.0"),
         (lambda: deblur.choose_lambda(PSF, IMAGE), "blur must be .*not ndarray"),
-        (lambda: deblur.choose_method(PSF, 1.0), "blur must be .*not ndarray"),
         (lambda: deblur.choose_lambda(deblur.Blur(PSF, SHAPE), IMAGE, ["gcv"]), r"unknown rule \['gcv'\]"),
         (lambda: deblur.psf.box({}), "size must be a positive whole number.*not {}"),
         (lambda: deblur.psf.gaussian(3, "1"), "positive finite number, not '1'"),
         (lambda: deblur.psf.parse(True), "'True' is neither a file nor"),
         (lambda: deblur.data.load([]), r"unknown sample image \[\]"),
         (lambda: deblur.image.write("x.png", range(3)), r"an image is .*shape \(3,\)"),
-        (lambda: deblur.image.write("x.png", IMAGE.astype(object)), "real numbers"),
         (lambda: deblur.tiled(IMAGE, 1.0, 1e-2), r"psf must be a non-empty .* not shape \(\)"),
         (lambda: deblur.image.srgb([1j]), "light: real numbers"),
         (lambda: deblur.vector2im(np.ones(6), ("a", 2)), "positive whole number, not 'a'"),
@@ -242,15 +234,8 @@ def test_sparse_matrices_and_operators_are_refused_where_arrays_are_needed():
         (lambda: linalg.choose_qr((3, 4), int), "dtype must be 'float32' or 'float64'"),
         (lambda: linalg.damped_qr(MATRIX, None), "lam must be a finite number >= 0, not None"),
         (lambda: linalg.gauss_seidel(MATRIX, MATRIX[0], rtol="x"), "rtol must be .*'x'"),
-        (lambda: linalg.qr_delete(np.eye(3), np.eye(3), 1.5), "k must be a whole number .*1.5"),
-        (lambda: deblur.psf.fit(IMAGE, [3]), r"unknown kind \[3\]"),
-        (lambda: deblur.psf.denoise(PSF, "x"), "standard deviation, must be .*'x'"),
-        (lambda: deblur.metrics.psnr(IMAGE, IMAGE, data_range="x"), "data_range must be .*'x'"),
         (lambda: deblur.degrade(IMAGE, PSF, seed="x", noise=0.1), "seed must be .*'x'"),
         (lambda: deblur.degrade(IMAGE, PSF, noise="poisson", level=1e30), "1e[+]30 photons at value 1 are too many"),
-        (lambda: deblur.metrics.ssim(IMAGE, IMAGE, channel_axis="x"), "channel_axis must be a whole number.*'x'"),
-        (lambda: deblur.filter2matrix(PSF, 8, 8, dtype="int8"), "dtype must be 'float32' or 'float64'"),
-        (lambda: deblur.solve(IMAGE, PSF, boundary=IMAGE), r"unknown boundary array\("),
         (lambda: deblur.solve(IMAGE, psfs=(PSF, PSF, 1)), "psfs as a tuple is .PSFs, positions., and not 3"),
         (lambda: deblur.tiled(IMAGE, PSF, memory="8GB"), "memory must be .*'8GB'"),
         (lambda: deblur.degrade(IMAGE, PSF, noise=[1, 2]), r"the noise's .* must be .*\[1, 2\]"),
@@ -296,18 +281,14 @@ def test_what_is_no_image_is_refused(img, options, error, says):
 BLURRING = deblur.psf.gaussian(3, 0.8)
 PHOTOGRAPH = np.round(127 * deblur.data.load("camera64")[:16, :18])  # whole in every dtype
 IMAGES = {
-    "big-endian": lambda a: (a / 256).astype(">f8"),
+    **{form: lambda a, made=made: made(a / 256) for form, made in SAME_VALUES.items()},
     "big-endian float32": lambda a: (a / 256).astype(">f4"),
     "float16": lambda a: (a / 256).astype(np.float16),
-    "longdouble": lambda a: (a / 256).astype(np.longdouble),
     "uint8": lambda a: a.astype(np.uint8),
     "big-endian uint16": lambda a: a.astype(">u2"),
     "int32": lambda a: (a * 2**23).astype(np.int32),
     "bool": lambda a: a > 60,
-    "read-only": lambda a: np.broadcast_to(a[:, :1] / 256, a.shape),
-    "strided": lambda a: np.repeat(a / 256, 2, axis=1)[:, ::2],
-    "backwards": lambda a: (a / 256)[::-1, ::-1],
-    "__array__": lambda a: Offers(a / 256),
+    "repeated": lambda a: np.broadcast_to(a[:, :1] / 256, a.shape),
     "list": lambda a: (a / 256).tolist(),
 }
 

@@ -165,10 +165,8 @@ F = np.full((12, 13), 0.5)
         ({"noise": "gaussian"}, "needs level"),
         ({"noise": 0.1, "level": 0.1}, "given by name"),
         ({"noise": -0.1}, "number >= 0"),
-        ({"noise": math.nan}, "finite"),
         ({"noise": "gaussian", "level": math.inf}, "finite"),
         ({"noise": "salt-pepper", "level": 1.5}, "between 0 and 1"),
-        ({"noise": "salt-pepper", "level": -0.5}, "number >= 0"),
         ({"noise": "poisson", "level": 0}, "photons"),
         ({"boundary": "mirror"}, "boundary"),
         ({"channel_axis": -1}, "3 axes"),
@@ -184,10 +182,8 @@ def test_bad_options(options, words):
     [
         (np.ones(5), None, "2 axes"),
         (np.ones((8, 9, 4)), None, "channel_axis=-1"),
-        (np.ones((2, 8, 9, 3)), None, "2 axes"),
         (np.ones((0, 9)), None, "no pixels"),
         (np.full((8, 9), np.nan), None, "NaN"),
-        (np.full((8, 9), np.inf), None, "infinite"),
         (np.ones((8, 9, 3)), 3, "is no axis"),
     ],
 )

@@ -94,10 +94,9 @@ def test_images_that_cannot_be_compared_are_refused(measure):
         bad[3, 4] = value
         refused(ValueError, r"image holds 1 value.*\(3, 4\)", measure, a, bad)
         refused(ValueError, "truth holds 1 value", measure, bad, a)
-    refused(TypeError, "real numbers", measure, a, a.astype(complex))
 
 
-@pytest.mark.parametrize("data_range", [0, -1, math.nan, math.inf])
+@pytest.mark.parametrize("data_range", [0, -1, math.nan, math.inf, "x"])
 @pytest.mark.parametrize("measure", [psnr, ssim])
 def test_data_range_must_be_one(measure, data_range):
     a = np.ones((16, 16))

@@ -237,7 +237,6 @@ def test_too_large_for_the_dense_method():
     ("arguments", "message"),
     [
         ({"lam": 0}, "λ must be above zero"),
-        ({"lam": np.nan}, "λ must be above zero"),
         ({"lam": "gcv"}, "λ must be above zero"),
         ({"lam": np.ones((5, 5))}, "λ must be above zero"),
         ({"noise": None}, "give noise=... or the blurred image"),

@@ -178,7 +178,6 @@ def test_files_of_all_kinds_are_taken_or_refused_in_words(tmp_path, rng):
         (hole, "NaN"),
         (np.zeros((2, 30, 30)), "one picture"),
         (np.zeros((0, 30)), "shape"),
-        (expected * 1j, "real numbers"),
     ):
         refused((ValueError, TypeError, OSError), word, cases.load_picture, name)
 

@@ -26,15 +26,11 @@ RGB = np.stack([GREY, GREY[::-1], GREY[:, ::-1]], axis=-1)
 # -- FITS ------------------------------------------------------------------------------------
 
 
-def fits_card(key, value):
-    return f"{key:<8}= {value:>20}".ljust(80).encode()
-
-
 def fits_file(a, bitpix, **keys):
     """A FITS file written by hand, big-endian, first row first."""
     axes = {f"NAXIS{i + 1}": n for i, n in enumerate(reversed(a.shape))}
     cards = {"SIMPLE": "T", "BITPIX": bitpix, "NAXIS": a.ndim} | axes | keys
-    head = b"".join(fits_card(k, v) for k, v in cards.items()) + b"END".ljust(80)
+    head = b"".join(f"{k:<8}= {v:>20}".ljust(80).encode() for k, v in cards.items()) + b"END".ljust(80)
     body = a.tobytes()
     return head.ljust(-(-len(head) // 2880) * 2880) + body.ljust(-(-len(body) // 2880) * 2880, b"\0")
 

@@ -5,12 +5,9 @@ import pytest
 import scipy.sparse as sp
 from refusals import refused
 
+from deblur.device import asnumpy as host
 from deblur.errors import SingularMatrixError
 from deblur.linalg import damped_qr
-
-
-def host(a):
-    return a.get() if hasattr(a, "get") else np.asarray(a)
 
 
 def blur_matrix(rows, cols, psf):

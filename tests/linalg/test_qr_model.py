@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 from refusals import refused
 
+from deblur.device import asnumpy as host
 from deblur.errors import SingularMatrixError
 from deblur.linalg import QRModel, plan_update, qr_insert_delete, qr_model, qr_plan, qr_update
-
-
-def host(a):
-    return a.get() if hasattr(a, "get") else np.asarray(a)
 
 
 def check(model, a, b, tolerance=1e-10):

@@ -9,6 +9,7 @@ from refusals import refused
 from scipy.linalg import LinAlgError
 
 from deblur import linalg
+from deblur.device import asnumpy as host
 from deblur.linalg import qr_delete, qr_insert, qr_insert_delete, qr_update, sweeps
 
 SHAPES = [(1, 1), (3, 1), (1, 3), (5, 5), (9, 4), (4, 9), (13, 11)]
@@ -22,10 +23,6 @@ def route(request, monkeypatch):
     if request.param == "small blocks":
         monkeypatch.setattr(sweeps, "BLOCK", 3)
         monkeypatch.setattr(sweeps, "PANEL", 2)
-
-
-def host(a):
-    return a.get() if hasattr(a, "get") else np.asarray(a)
 
 
 def check(factors, a, tolerance=1e-13):

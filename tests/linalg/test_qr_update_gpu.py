@@ -8,10 +8,6 @@ from deblur.linalg import sweeps_gpu as gpu
 pytestmark = pytest.mark.gpu
 
 
-def orthonormal(rng, m, n):
-    return np.linalg.qr(rng.standard_normal((m, n)))[0]
-
-
 def on_device(cupy, arrays, dtype):
     """Each array as a view into a larger one whose other entries are NaN, so that strays are seen."""
     views = []

@@ -193,9 +193,8 @@ def test_transposes_and_products_from_the_left(rng, boundary, dtype):
     assert close(rows @ blur, rows @ dense, factor)
     # The dot test, as SciPy and PyLops make it.
     left, right = np.vdot(y, blur.matvec(x)), np.vdot(blur.rmatvec(y), x)
-    assert abs(left - right) <= 100 * np.finfo(dtype).eps * np.linalg.norm(dense) * np.linalg.norm(x) * np.linalg.norm(
-        y
-    )
+    scale = np.linalg.norm(dense) * np.linalg.norm(x) * np.linalg.norm(y)
+    assert abs(left - right) <= 100 * np.finfo(dtype).eps * scale
     normal = blur.T @ (blur @ x)
     assert close(normal, dense.T @ (dense @ x), factor)
 
@@ -230,34 +229,20 @@ def test_pylops_may_wrap_it(rng, boundary, dtype):
     assert (blur._rmatmat(y[:, None]) == blur.T @ y[:, None]).all()
 
 
-def test_products_refuse_what_is_not_theirs(rng):
+def test_products_refuse_what_is_not_theirs():
     blur = Blur(np.ones((3, 3)), (6, 7))
     for bad in (np.ones(41), np.ones((6, 7)), np.ones((2, 42, 3)), np.float64(1.0)):
         for product in (blur.__matmul__, blur.matvec, blur.rmatvec, blur.T.matvec):
             refused(ValueError, r"42 x 42.*\(42,\).*forward", product, bad)
     with pytest.raises(ValueError, match="42"):
         np.ones(41) @ blur
-    for call, shape in (
-        (blur.matvec, 42),
-        (blur.rmatvec, 42),
-        (blur.forward, (6, 7)),
-        (blur.adjoint, (6, 7)),
-    ):
-        refused(TypeError, "real numbers", call, np.ones(shape) * 1j)
-    hidden = np.ma.masked_less(rng.random((6, 7)), 0.5)
-    refused(TypeError, "masked", blur.forward, hidden)
-    refused(TypeError, "masked", Blur, np.ma.masked_less(rng.random((3, 3)), 0.5), (6, 7))
 
 
-def test_dtypes_as_they_come(rng):
-    blur = Blur(rng.random((3, 3)), (6, 7), "reflect")
-    f = rng.integers(0, 200, (6, 7))
-    expected = blur.forward(f.astype(np.float64))
-    for given in (f, f.astype(np.uint8), f.astype(">f8"), f.astype(np.longdouble), np.asfortranarray(f)):
-        assert blur.forward(given).dtype == np.float64
-        assert close(blur.forward(given), expected)
-    assert blur.forward(f.astype(">f4")).dtype == np.float32
-    assert close(blur.forward(f > 100), blur.forward((f > 100).astype(float)))
+def test_bytes_and_truth_values_are_numbers(rng):
+    blur, f = Blur(rng.random((3, 3)), (6, 7), "reflect"), rng.integers(0, 2, (6, 7))
+    for dtype in (np.uint8, bool):
+        assert blur.forward(f.astype(dtype)).dtype == np.float64
+        assert close(blur.forward(f.astype(dtype)), blur.forward(f.astype(np.float64)))
 
 
 def test_blurs_compare_by_value_and_pickle(rng):
@@ -323,9 +308,7 @@ def test_bad_psf(psf, message):
 
 def test_other_bad_input():
     psf = np.ones((3, 3))
-    refused(TypeError, "real numbers", Blur, psf * 1j, (8, 8))
     refused(ValueError, "unknown boundary 'mirror'.*reflect", Blur, psf, (8, 8), "mirror")
-    refused(ValueError, "positive whole number", Blur, psf, (8.5, 8))
     refused(ValueError, "rows, columns", Blur, psf, (8, 8, 3))
     refused(ValueError, "origin", Blur, psf, (8, 8), origin=(3, 0))
     refused(ValueError, "shape", Blur(psf, (8, 8)).forward, np.ones((8, 9)))

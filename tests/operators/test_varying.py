@@ -248,10 +248,7 @@ def test_a_preconditioner_of_all_psfs_saves_iterations(monkeypatch):
         (lambda h: VaryingBlur(h[0], (9, 9), positions=[[0, 0], [0, 40]]), "position 1.*outside"),
         (lambda h: VaryingBlur(h[0], (9, 9), positions=[[1, 1], [1, 1]]), "average them"),
         (lambda h: VaryingBlur(h[0], (9, 9), positions=[[1, 1], [1, np.nan]]), "positions"),
-        (
-            lambda h: VaryingBlur([h[0, 0], np.ones((2, 2)) / 4], (9, 9), positions=[[1, 1], [5, 5]]),
-            "several sizes, 2 x 2 and 4 x 3.*prepare",
-        ),
+        (lambda h: VaryingBlur([h[0, 0], h[0, 0, 1:]], (9, 9), positions=[[1, 1], [5, 5]]), "3 x 3 and 4 x 3.*prepare"),
         (lambda h: VaryingBlur([[h[0, 0], np.ones((2, 2)) / 4]], (9, 9)), "several sizes, 2 x 2 and 4 x 3"),
         (lambda h: VaryingBlur(h, (9, 9), tolerance=2), "between 0 and 1"),
         (lambda h: VaryingBlur(h, (3, 2)), "larger than the image"),

@@ -113,7 +113,8 @@ def test_the_default_takes_it_where_there_is_noise_and_says_why(monkeypatch):
         result = deblur.solve(g, SHAKE)
         assert result.prior == prior
         assert why in result.prior_reason
-        assert f"{prior_words(result)}: {result.prior_reason}" in str(result)
+        prior_words = {"natural": "alike as in photographs", "smooth": "by λ‖f − f̄‖²"}[result.prior]
+        assert f"{prior_words}: {result.prior_reason}" in str(result)
         again = deblur.solve(g, SHAKE, result.lam, prior=result.prior)
         assert np.allclose(again.image, result.image, atol=1e-5)
         large = deblur.solve(1e30 * g, 1e20 * SHAKE)
@@ -181,10 +182,6 @@ def test_where_nothing_is_blurred_even_noise_comes_back():
     g = blurred(0.02, deblur.psf.delta(1))
     for boundary in ("unknown", "reflect"):
         assert np.abs(deblur.reconstruct(g, deblur.psf.delta(1), boundary=boundary) - g).max() <= 1e-6
-
-
-def prior_words(result):
-    return {"natural": "alike as in photographs", "smooth": "by λ‖f − f̄‖²"}[result.prior]
 
 
 def test_it_hides_noise_better_than_the_smooth_prior_does():

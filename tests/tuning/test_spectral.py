@@ -350,7 +350,6 @@ def test_float32_images_are_enough(rng):
     [
         ({"rule": "best"}, "unknown rule 'best'"),
         ({"noise": -1.0}, "noise"),
-        ({"noise": float("nan")}, "noise"),
         ({"norm": "image"}, "unknown norm"),
         ({"bounds": (1.0, 0.1)}, "bounds"),
         ({"max_steps": 0}, "max_steps"),
