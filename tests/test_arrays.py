@@ -231,7 +231,7 @@ def test_sparse_matrices_and_operators_are_refused_where_arrays_are_needed():
         (lambda: deblur.VaryingBlur(PSF[None, None], 300), "not shape 300"),
         (lambda: linalg.qr(MATRIX, MATRIX), r"unknown mode array\(.*choose one of reduced"),
         (lambda: linalg.choose_qr(MATRIX), r"shape must be \(\.\.\., M, N\)"),
-        (lambda: linalg.choose_qr((3, 4), int), "dtype must be 'float32' or 'float64'"),
+        (lambda: deblur.filter2matrix(PSF, 8, 8, dtype="int8"), "dtype must be 'float32' or 'float64'"),
         (lambda: linalg.damped_qr(MATRIX, None), "lam must be a finite number >= 0, not None"),
         (lambda: linalg.gauss_seidel(MATRIX, MATRIX[0], rtol="x"), "rtol must be .*'x'"),
         (lambda: deblur.degrade(IMAGE, PSF, seed="x", noise=0.1), "seed must be .*'x'"),
