@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.installed
 	$(BIN)/deblur demo --output demo_output --force
 
-# Some tests start Python: it keeps what it has compiled, whatever the environment says.
-test test-slow test-fast test-floor: export PYTHONDONTWRITEBYTECODE =
+# pip compiles nothing, which takes half of its time; Python keeps what it has compiled, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE =
 KERNELS := tests/test_cuda_compiles.py
 # One process for each core, each with one thread; a core that runs out of tests takes over some of another's.
 test test-slow: export OMP_NUM_THREADS = 1
@@ -18,7 +18,7 @@ test: $(VENV)/.installed-dev
 
 # The hundred functions that tests/slow.txt names (long draws, examples, processes) take as long as all others.
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal --ignore $(KERNELS) -m slow
+	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal $(shell cat tests/slow.txt)
 
 # The kernels, through the compiler that is there (two minutes with nvcc): a check of the build, as types and lint are.
 kernels: $(VENV)/.installed-dev
@@ -63,18 +63,18 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable .
 	touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@ $(VENV)/.installed
 
 $(FLOOR)/.installed: pyproject.toml tools/floor.py
 	rm -rf $(FLOOR)
 	$(PYTHON) -m venv $(FLOOR)
 	$(PYTHON) tools/floor.py > $(FLOOR)/constraints.txt
-	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(FLOOR)/constraints.txt \
+	$(FLOOR)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint $(FLOOR)/constraints.txt \
 	    --editable '.[fast,fits,dask]' pytest hypothesis pytest-xdist
 	touch $@
 

@@ -52,7 +52,7 @@ for ax, (name, image) in zip(axes.flat, panels):
 # Give each boundary the λ that is best for it, found with the true scene at hand, and the order stays:
 
 # %%
-lams = np.geomspace(1e-4, 1e-1, 10)
+lams = np.geomspace(1e-4, 1e-1, 7)
 
 
 def best(name):
