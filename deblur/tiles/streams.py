@@ -224,8 +224,8 @@ def stream(
         if image.group is not None and not failed:
             for level in stores.pyramid(path, image):
                 _computed([level], workers)
-        for file in Path(path).rglob("*.partial"):  # zarr's, of chunks that a killed process was writing
-            file.unlink()
+        for piece in Path(path).rglob("*.partial"):  # zarr's, of chunks that a killed process was writing
+            piece.unlink()
     seconds = time.perf_counter() - start
     seams = tuple(tiling.measure()) if check else ()
     restored = Reader(output, path, unit=image.unit)
