@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .device import Array, as_real, asnumpy, check_finite, get_xp, unwrapped
-from .errors import check_axis, check_choice, check_count, check_number
+from .errors import check_axis, check_choice, check_number, generator
 from .image import as_float
 from .image.arrays import looks_coloured
 from .operators.blur import Blur
@@ -104,9 +104,7 @@ def degrade(
         raise ValueError(f"the image holds no pixels (shape {image.shape})")
     check_finite(image, "image")
     scene = image if channel_axis is None else xp.moveaxis(image, channel_axis, 0)
-    if not (seed is None or isinstance(seed, np.random.Generator)):
-        seed = check_count(seed, "seed", 0)
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     blurred = _blur(scene, psf, boundary, origin)
     noisy = _add_noise(blurred, kind, amount, rng).astype(image.dtype, copy=False)
     return noisy if channel_axis is None else xp.moveaxis(noisy, 0, channel_axis)

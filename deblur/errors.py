@@ -108,10 +108,16 @@ def check_number(value: Any, name: str, above: bool = False) -> float:
 
 def check_count(value: Any, name: str, least: int = 1) -> int:
     """`value` as a whole number from `least` on; ValueError for anything else."""
-    if not (as_number(value) >= least and as_number(value).is_integer()):
+    if not (as_number(value).is_integer() and value >= least):
         words = "a positive whole number" if least == 1 else f"a whole number >= {least}"
         raise ValueError(f"{name} must be {words}, not {shown(value)}")
     return int(value)
+
+
+def generator(seed: Any) -> np.random.Generator:
+    """The random numbers of a seed, a whole number >= 0; a generator itself; others at each call for None."""
+    given = seed is None or isinstance(seed, np.random.Generator)
+    return np.random.default_rng(seed if given else check_count(seed, "seed", 0))
 
 
 def check_dtype(dtype: Any) -> np.dtype | None:

@@ -34,7 +34,7 @@ import numpy as np
 import scipy
 
 from .device import Array, get_xp
-from .errors import ConvergenceError
+from .errors import ConvergenceError, generator
 from .linalg.krylov import cg
 from .methods import METHODS, choose
 from .operators.natural import TAPS, numbers, scenes
@@ -62,7 +62,7 @@ def probe(
     """Estimates of diag (HᵀWH + λLᵀL)⁻¹ and of their standard deviation, of the scene's shape, in float64."""
     xp, shape = problem.xp, problem.operator.scene_shape
     torus = _Preconditioner(problem)
-    rng = np.random.default_rng(seed)  # on the host: one seed, one result
+    rng = generator(seed)  # on the host: one seed, one result
     draw = _quadratic_draws(problem, rng, torus) if problem.asked else _linear_draws(problem, rng)
     signs_sum, signs_square, sample_sum = (xp.zeros(shape) for _ in range(3))
     left = count = probes // 2  # of either kind

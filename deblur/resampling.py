@@ -24,6 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from .device import Array, get_xp
+from .errors import generator
 from .methods import METHODS
 from .problem import Problem
 
@@ -59,7 +60,7 @@ def simulated(
         Called with the number of images restored.
     """
     xp, operator, weights = problem.xp, problem.operator, problem.fidelity.weights
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     method = METHODS[name]
     truth = method.prepare(replace(problem, lam=0.5 * problem.lam)).solve(g[None, None]).scene[0, 0]
     seen = operator.forward(truth)

@@ -1,6 +1,6 @@
 """Arrays as the ecosystem hands them over: one test for every public call that takes one."""
 
-import functools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ OF_BOTH = ("cholesky_solve", "gauss_jordan_solve", "solve_triangular", "matmul")
 CALLS = {
     **{f"linalg.{name}": (getattr(linalg, name), MATRIX) for name in OF_A_MATRIX},
     **{f"linalg.{name}": (lambda a, name=name: getattr(linalg, name)(a, VECTOR), MATRIX) for name in OF_BOTH},
-    **{f"linalg.{name} b": (functools.partial(getattr(linalg, name), MATRIX), VECTOR) for name in OF_BOTH},
+    **{f"linalg.{name} b": (partial(getattr(linalg, name), MATRIX), VECTOR) for name in OF_BOTH},
     "linalg.gauss_seidel": (lambda a: linalg.gauss_seidel(a, VECTOR)[0], MATRIX),
     "linalg.gauss_seidel b": (lambda b: linalg.gauss_seidel(MATRIX, b, acceleration="cg", block=3)[0], VECTOR),
     "linalg.gauss_seidel x0": (lambda x: linalg.gauss_seidel(MATRIX, VECTOR, x)[0], VECTOR),
@@ -214,6 +214,10 @@ def test_sparse_matrices_and_operators_are_refused_where_arrays_are_needed():
     refused(TypeError, r"a is sparse \(csr_array\).*toarray", linalg.gauss_jordan_inverse, sparse)
 
 
+SEEDED = [partial(deblur.degrade, IMAGE, PSF), partial(deblur.psf.camera_shake, 9), partial(matlab.imnoise, IMAGE)]
+SEEDED += [partial(deblur.posterior_std, Problem(BLUR, 0.1), noise=0.1, method="probing")]
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -234,7 +238,9 @@ def test_sparse_matrices_and_operators_are_refused_where_arrays_are_needed():
         (lambda: deblur.filter2matrix(PSF, 8, 8, dtype="int8"), "dtype must be 'float32' or 'float64'"),
         (lambda: linalg.damped_qr(MATRIX, None), "lam must be a finite number >= 0, not None"),
         (lambda: linalg.gauss_seidel(MATRIX, MATRIX[0], rtol="x"), "rtol must be .*'x'"),
-        (lambda: deblur.degrade(IMAGE, PSF, seed="x", noise=0.1), "seed must be .*'x'"),
+        *((lambda call=call: call(seed="x"), "^seed must be .*'x'") for call in SEEDED),
+        (lambda: deblur.psf.moffat(9, 2, "x"), "beta must be .*'x'"),
+        (lambda: deblur.plan_tiles(PSF, 1e-2, (300, 300), tile=(64, np.nan)), r"tile must be .*\(64, nan\)"),
         (lambda: deblur.degrade(IMAGE, PSF, noise="poisson", level=1e30), "1e[+]30 photons at value 1 are too many"),
         (lambda: deblur.solve(IMAGE, psfs=(PSF, PSF, 1)), "psfs as a tuple is .PSFs, positions., and not 3"),
         (lambda: deblur.tiled(IMAGE, PSF, memory="8GB"), "memory must be .*'8GB'"),

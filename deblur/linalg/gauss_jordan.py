@@ -32,6 +32,7 @@ import numpy as np
 import scipy
 
 from ..device import Array, is_cupy
+from ..errors import as_number, check_count
 from . import checks, gauss_jordan_gpu
 from .transpose import turn, turned
 
@@ -99,7 +100,7 @@ def gauss_jordan_inverse(
     ----------
     .. [1] E. S. Quintana-Ortí et al., SIAM J. Sci. Comput. 22 (2001) 1762-1771.
     """
-    block = _check_block(block)
+    block = BLOCK if block is None else check_count(block, "block")
     given, a = a, checks.as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
     n = len(a)
     threshold = _pivot_threshold(a, pivot_rtol)
@@ -177,7 +178,7 @@ def gauss_jordan_solve(
     n³ + 2 n² k operations, where an LU factorisation takes 2/3 n³ + 2 n² k: the zeros above the
     pivots are the difference.
     """
-    block = _check_block(block)
+    block = BLOCK if block is None else check_count(block, "block")
     given_a, given_b = a, b
     a, b = checks.as_system(a, b, finite=check_finite)
     a = checks.scratch(a, given_a, overwrite_a, order="F")  # so that the columns yet to come are contiguous
@@ -268,15 +269,7 @@ def _rank_update(a: Array, left: Array, right: Array) -> None:
         gemm(1.0, right.T, left, trans_b=True, beta=1.0, c=a.T, overwrite_c=True)
 
 
-def _check_block(block: int | None) -> int:
-    if block is None:
-        return BLOCK
-    if block < 1:
-        raise ValueError(f"block must be at least 1, not {block}")
-    return int(block)
-
-
 def _pivot_threshold(a: Array, pivot_rtol: float) -> float:
-    if not 0 <= pivot_rtol < 1:
+    if not 0 <= as_number(pivot_rtol) < 1:
         raise ValueError(f"pivot_rtol must lie in [0, 1), not {pivot_rtol}")
     return pivot_rtol * float(max(a.max(), -a.min())) if pivot_rtol and a.size else 0.0

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, asnumpy, check_finite, get_xp
+from ..errors import generator
 from . import arguments
 
 _NOISE: dict[str, dict[str, Any]] = {  # parameters and their defaults
@@ -87,7 +88,7 @@ def imnoise(
     arguments.check_class(a.dtype, "img", [c for c in arguments.IMAGE_CLASSES if c != "int16" or kind != "poisson"])
     check_finite(a, "img")
     dtype = a.dtype
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     x = arguments.im2double(asnumpy(a)).clip(0, 1)
     if kind == "gaussian":
         mean, variance = arguments.as_scalar(values[0], "m"), arguments.as_scalar(values[1], "var_gauss", 0)

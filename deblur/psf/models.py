@@ -17,13 +17,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from numbers import Real
 
 import numpy as np
 import scipy
 
 from ..device import require_memory
-from ..errors import as_number, check_number
+from ..errors import as_number, check_number, generator
 
 Size = int | tuple[int, ...]
 Lengths = float | Sequence[float]
@@ -33,7 +32,7 @@ def as_shape(size: Size, axes: int | None = 2) -> tuple[int, ...]:
     """The sides of a PSF of so many axes, or of any number (None); one whole number is the side of a square."""
     sides = tuple(size) if isinstance(size, tuple | list) else (size,) * (axes or 2)
     counted = len(sides) == axes if axes else 0 < len(sides) < 4
-    if not counted or any(isinstance(n, bool) or not (isinstance(n, Real) and n >= 1 and n == n // 1) for n in sides):
+    if not counted or not all(as_number(n).is_integer() and n >= 1 for n in sides):
         names = "(planes, rows, columns)" if axes == 3 else "(rows, columns)"
         more = "" if axes else " or (planes, rows, columns)"
         raise ValueError(f"size must be a positive whole number of pixels or {names}{more}, not {size!r}")
@@ -263,7 +262,7 @@ def moffat(size: Size, fwhm: float, beta: float = 4.765) -> np.ndarray:
     .. [1] I. Trujillo, J. A. L. Aguerri, J. Cepa, C. M. Gutiérrez, "The effects of seeing on Sérsic
            profiles - II. The Moffat PSF", MNRAS 328, 2001, 977-985.
     """
-    if not (math.isfinite(beta) and beta > 1):
+    if not (math.isfinite(as_number(beta)) and beta > 1):
         raise ValueError(f"beta must be a finite number above 1, not {beta!r}")
     y, x = coordinates(as_shape(size))
     return unit_sum(moffat_profile(y, x, check_number(fwhm, "fwhm", above=True), beta))
@@ -330,7 +329,7 @@ def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
            IEEE Trans. Image Processing 21 (8), 2012, 3502-3517.
     """
     shape = np.array(as_shape(size))
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     k = np.arange(1, 13)
     t = (np.arange(4096) + 0.5) / 4096
     # Each cosine's mean over t is zero, and so is the path's.

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy
 
-from ..errors import check_choice, check_number
+from ..errors import as_number, check_choice, check_number
 from .models import Lengths, Size, as_shape, coordinates, per_axis, unit_sum
 
 Index = float | tuple[float, float, float]
@@ -115,9 +115,7 @@ def confocal(
     psf : ndarray, float64
     """
     excited, detected = (_field(wavelength, na, index, MODELS[0]) for wavelength in (excitation, emission))
-    reach = 0.61 * emission / na if pinhole is None else pinhole
-    if not (math.isfinite(reach) and reach >= 0):
-        raise ValueError(f"pinhole must be a radius in micrometres, zero or larger, not {pinhole!r}")
+    reach = 0.61 * emission / na if pinhole is None else check_number(pinhole, "pinhole, a radius in micrometres,")
 
     def product(radii: np.ndarray, planes: np.ndarray) -> np.ndarray:
         across, share = _nodes(0, reach, 2 * na * reach / emission)
@@ -213,7 +211,7 @@ def _integrated(size: Size, voxel: Lengths, finest: float, intensity: Intensity,
     if len(shape) == 1 or not all(n % 2 for n in shape):
         raise ValueError(f"size must be odd along each axis, so that a pixel has the focus, not {size!r}")
     sides = per_axis(voxel, len(shape), "voxel")
-    if not math.isfinite(z):
+    if not math.isfinite(as_number(z)):
         raise ValueError(f"z must be a distance in micrometres, not {z!r}")
     # Of an image one plane without thickness.
     shape, sides = (1,) * (3 - len(shape)) + shape, (0.0,) * (3 - len(shape)) + sides

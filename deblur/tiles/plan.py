@@ -466,7 +466,7 @@ def _up(a: int, b: int) -> int:
 
 def _sides(value: Any, name: str, axes: int, least: int = 1) -> Size:
     sides = tuple(value) if isinstance(value, Sequence | np.ndarray) else (value,) * axes
-    if len(sides) != axes or any(isinstance(n, bool) or int(n) != n or n < least for n in sides):
+    if len(sides) != axes or not all(as_number(n).is_integer() and n >= least for n in sides):
         raise ValueError(
             f"{name} must be a whole number of pixels >= {least}, or one for each of the {axes} axes, not {value!r}"
         )
