@@ -37,9 +37,6 @@ rounding leaves is eps ‖H‖²/λ of the image, whatever the condition. So it 
 applied again to what is left of the right-hand side,
 until nothing is; where that takes more than five rounds the method refuses.
 
-SciPy's DST-I of n values is an FFT of 2 (n + 1) values, slow where n + 1 has a
-large prime factor (n = 256: 257). There, up to some size, S is multiplied out.
-
 References
 ----------
 D. Bini, F. Di Benedetto, "A new preconditioner for the parallel solution of
@@ -64,9 +61,6 @@ from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import FLOAT64, Direct, Factor, Problem
 from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
-
-# Above this size a Bluestein FFT beats the product with the sine matrix; at n = 256 the product takes a tenth.
-_MATRIX_LIMIT = 1500
 
 
 def refuses(problem: Problem) -> str | None:
@@ -132,11 +126,11 @@ class SineSpectrum(OrthogonalSpectrum):
 
     def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
         super().__init__(symbol_at(blur, [2 * (n + 1) for n in blur.image_shape], 1, dtype, device))
-        self._shape, self._dtype, self._device = blur.image_shape, dtype, device
+        self._shape, self._device = blur.image_shape, device
 
     @cached_property
     def _axes(self) -> list[SineTransform]:
-        return [SineTransform(n, self._dtype, self._device) for n in self._shape]
+        return [SineTransform(n, self._device) for n in self._shape]
 
     def analyse(self, x: Array, overwrite: bool = False) -> Array:
         if self._device.gpu is not None and cosine_gpu.serves(x, 2):
@@ -156,19 +150,12 @@ class SineSpectrum(OrthogonalSpectrum):
 class SineTransform:
     """The orthonormal DST-I of n values along an axis (-1 or -2); it is its own inverse."""
 
-    def __init__(self, n: int, dtype: DTypeLike, device: Device) -> None:
+    def __init__(self, n: int, device: Device) -> None:
         self._n, self._device = n, device
-        self._matrix = None
-        if n == 1 or (n <= _MATRIX_LIMIT and _largest_prime_factor(n + 1) > 100):
-            k = device.xp.arange(1, n + 1)
-            angles = k[:, None] * k % (2 * (n + 1)) * (np.pi / (n + 1))
-            self._matrix = (np.sqrt(2 / (n + 1)) * device.xp.sin(angles)).astype(dtype)
 
     def __call__(self, x: Array, axis: int, overwrite: bool = False) -> Array:
         """The transform of `x` along `axis`; with `overwrite` x may be destroyed, so that no new memory is touched."""
         n, fft, xp = self._n, self._device.fft, self._device.xp
-        if self._matrix is not None:
-            return self._matrix @ x if axis == -2 else x @ self._matrix
         if n == 0:
             return x
         if self._device.gpu is None:
@@ -178,16 +165,6 @@ class SineTransform:
         odd = xp.concatenate([zero, x, zero, -x[..., ::-1]], axis=-1)
         out = fft.rfft(odd, axis=-1)[..., 1 : n + 1].imag * x.dtype.type(-np.sqrt(0.5 / (n + 1)))
         return xp.moveaxis(out, -1, axis)
-
-
-def _largest_prime_factor(n: int) -> int:
-    p = 2
-    while p * p <= n:
-        if n % p:
-            p += 1
-        else:
-            n //= p
-    return n
 
 
 class _Part:
@@ -287,7 +264,7 @@ class _Antireflective(Direct):
         require_memory(needed, xp, "Factoring the equations of the edge pixels", 'use method="pcg" instead')
         self._lam, self._rounds = problem.lam, int(_rounds(problem)) if problem.formula == "hht" else 0
         # T is far from orthogonal: float32 loses too much.
-        self._sine = [SineTransform(max(n - 2, 0), FLOAT64, problem.device) for n in blur.image_shape]
+        self._sine = [SineTransform(max(n - 2, 0), problem.device) for n in blur.image_shape]
         rows, cols = (_parities(n) for n in blur.image_shape)
         quarter = quadrant(blur)
         assert quarter is not None

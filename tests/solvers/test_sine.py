@@ -16,10 +16,10 @@ def test_antireflect_has_no_spectrum():
         sine.decompose(Blur(PSFS["symmetric"], (7, 10), "antireflect"), np.dtype(np.float64), CPU)
 
 
-@pytest.mark.parametrize("n", [2, 3, 30, 126, 256])  # 126 and 256: n + 1 is a prime above 100
+@pytest.mark.parametrize("n", [1, 2, 3, 30, 256])
 def test_transform_is_scipys(rng, xp, n):
     x = rng.standard_normal((3, n, n))
-    transform = sine.SineTransform(n, np.float64, device_of(xp))
+    transform = sine.SineTransform(n, device_of(xp))
     for axis in (-2, -1):
         expected = scipy.fft.dst(x, type=1, axis=axis, norm="ortho")
         given = xp.asarray(x.copy())
