@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +17,7 @@ _SPIKE, _NEAR = 5, 50  # a set value occurs so many times as often as so many ne
 
 
 def detect(g: Array) -> Array:
-    """Impulses of a blurred image: pixels that neither blur nor noise explains.
+    """Impulses of a blurred image, and dead rows and columns: pixels that neither blur nor noise explains.
 
     Parameters
     ----------
@@ -28,7 +27,7 @@ def detect(g: Array) -> Array:
     Returns
     -------
     mask : (..., M, N) array of bool
-        True at an impulse.
+        True at an impulse, and all along a dead row or column.
 
     Raises
     ------
@@ -54,45 +53,6 @@ def detect(g: Array) -> Array:
     *Missed*: impulses that differ from their surroundings by less than the distances named, as pepper in a black coat,
     and those of which more touch. ``benchmarks/bench_noise.py`` measures both.
     """
-    return defects(g).mask
-
-
-class Defects(NamedTuple):
-    """Detected defects, by type.
-
-    Attributes
-    ----------
-    mask : (..., M, N) array of bool
-        All defects: the result of `detect`.
-    rows, columns : (..., M) and (..., N) arrays of bool
-        Dead rows and columns.
-    stuck : (M, N) array of bool
-        Pixels that are impulses in every one of several frames: hot, dead or stuck. None for a single frame.
-    """
-
-    mask: Array
-    rows: Array
-    columns: Array
-    stuck: Array
-
-
-def defects(g: Array) -> Defects:
-    """Impulses, dead rows and columns, and stuck pixels of frames; see `detect`.
-
-    Parameters
-    ----------
-    g : (..., M, N) array
-        Frames, each examined separately; NumPy or CuPy.
-
-    Returns
-    -------
-    Defects
-
-    Raises
-    ------
-    ValueError
-        If `g` is not finite.
-    """
     xp = get_xp(g)
     g = unwrapped(g, "the image")
     check_finite(g, "the image")
@@ -102,14 +62,7 @@ def defects(g: Array) -> Defects:
     rows, columns = (xp.stack([_dead(frame.swapaxes(0, axis)) for frame in frames]) for axis in (0, 1))
     points = xp.stack([_detect(_mended(*parts)) for parts in zip(frames, rows, columns, strict=True)])
     lines = rows[:, :, None] | columns[:, None, :]
-    points &= ~lines
-    stuck = points.all(axis=0) if len(frames) > 1 else xp.zeros(g.shape[-2:], bool)
-    return Defects(
-        (points | lines).reshape(g.shape),
-        rows.reshape(g.shape[:-1]),
-        columns.reshape(*g.shape[:-2], g.shape[-1]),
-        stuck,
-    )
+    return (points | lines).reshape(g.shape)
 
 
 def _dead(g: Array) -> Array:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from .qr_plan import UpdatePlan, plan_update
 from .qr_update import add_columns, add_rows, complement, remove_columns, remove_rows
 from .triangular import substitute
 
+Edit = Callable[[Array], Array]  # of A
 Factors = tuple[Array | None, Array]  # Q and R, of a full factorisation too; or None and [R d]
 
 METHODS = ("auto", "update", "refactor")
@@ -110,24 +111,29 @@ class QRModel:
         self.keep_q = bool(keep_q)
         self.plan: UpdatePlan | None = None
         self.note = ""
-        self._take(_RowBlocks((a,)), b, self._factored(a, b))
+        self._take(a, (), b, self._factored(a, b))
 
     # -- what there is ------------------------------------------------------------------------
 
-    def _take(self, rows: _RowBlocks, b: Array, factors: Factors, age: int = 0) -> None:
-        """Become the model of A (M, N) and b (M, S) with these factors, the full ones too."""
+    def _take(self, a: Array, edits: tuple[Edit, ...], b: Array, factors: Factors, age: int = 0) -> None:
+        """Become the model of A (M, N), edited, and b (M, S) with these factors, the full ones too."""
         q, rd = factors
         n = rd.shape[1] - (b.shape[1] if q is None else 0)
         if q is not None:
             q = q[:, :n]
             rd = get_xp(q).concatenate([rd[:n], q.T @ b], axis=1)
-        self._rows, self._b, self._rd, self.q, self.age = rows, b, rd[:n], q, age
+        self._a, self._edits, self._b, self._rd, self.q, self.age = a, edits, b, rd[:n], q, age
         self.shape, self.r = (len(b), n), rd[:n, :n]
         self.b, self.d = self._outward(b), self._outward(rd[:n, n:])
 
     @property
     def a(self) -> Array:
-        return self._rows.matrix()
+        # Edited when it is read: an update without Q may touch far less than A has entries.
+        a = self._a
+        for edit in self._edits:
+            a = edit(a)
+        self._a, self._edits = a, ()
+        return a
 
     def solve(self) -> Array:
         """The least-squares solution, (N,) or (N, S).
@@ -179,7 +185,7 @@ class QRModel:
                 return insert(self.q, self.r, u, k)
             return add_rows(None, self._rd, n, k, xp.concatenate([u, b], axis=1))
 
-        self._change("add_rows", len(u), k, method, update, self._rows.with_rows(k, u), _insert(self._b, k, b, 0))
+        self._change("add_rows", len(u), k, method, update, partial(_insert, k=k, u=u), _insert(self._b, k, b, 0))
 
     def remove_rows(self, rows: Any, *, method: str | None = None) -> None:
         """Take equations out.
@@ -211,7 +217,7 @@ class QRModel:
             rd, z = self._extended(unit, where)
             return remove_rows(None, rd, n, z, triangular=True)
 
-        self._change("remove_rows", p, 0, method, update, self._rows.without_rows(gone), _delete(self._b, gone))
+        self._change("remove_rows", p, 0, method, update, partial(_delete, gone=gone), _delete(self._b, gone))
 
     def add_columns(self, u: Any, k: int | None = None, *, method: str | None = None) -> None:
         """Put unknowns in.
@@ -242,7 +248,7 @@ class QRModel:
             rd, z = self._extended(u)
             return add_columns(None, rd, n, k, z, triangular=True)
 
-        self._change("add_columns", p, k, method, update, _RowBlocks((_insert(self.a, k, u, 1),)), self._b)
+        self._change("add_columns", p, k, method, update, partial(_insert, k=k, u=u, axis=1), self._b)
 
     def remove_columns(self, columns: Any, *, method: str | None = None) -> None:
         """Take unknowns out.
@@ -262,7 +268,7 @@ class QRModel:
             return remove_columns(None, self._rd, n, gone) if self.q is None else delete(self.q, self.r, gone, "col")
 
         k = int(gone[0]) if p else 0
-        self._change("remove_columns", p, k, method, update, self._rows.without_columns(gone), self._b)
+        self._change("remove_columns", p, k, method, update, partial(_delete, gone=gone, axis=1), self._b)
 
     # -- how ----------------------------------------------------------------------------------
 
@@ -273,10 +279,10 @@ class QRModel:
         k: int,
         method: str | None,
         update: Callable[[], Factors],
-        rows: _RowBlocks,
+        edit: Edit,
         b: Array,
     ) -> None:
-        """Go by the plan, to A with these rows and b; nothing of the model is touched until all is complete."""
+        """Go by the plan, to A edited and b; nothing of the model is touched until all is complete."""
         method = self._method if method is None else check_choice(method, METHODS, "method")
         if p == 0:
             return
@@ -297,7 +303,11 @@ class QRModel:
                 factors, age = update(), self.age + 1
             except np.linalg.LinAlgError as error:
                 note = f"factored anew, as the update could not be trusted: {error}"
-        self._take(rows, b, factors or self._factored(rows.matrix(), b), age)
+        a, edits = self._a, (*self._edits, edit)
+        if factors is None:
+            a, edits = edit(self.a), ()
+            factors = self._factored(a, b)
+        self._take(a, edits, b, factors, age)
         self.plan, self.note = plan, note
 
     def _factored(self, a: Array, b: Array) -> Factors:
@@ -337,50 +347,6 @@ class QRModel:
         return x[:, 0] if self._is_vector else x
 
 
-class _RowBlocks:
-    """A matrix as views of blocks of rows and a list of columns, assembled when it is read.
-
-    An update without Q may touch far less than A has entries; copying A at every change would cost more than the
-    update itself.
-    """
-
-    def __init__(self, blocks: tuple[Array, ...], columns: np.ndarray | None = None) -> None:
-        self._blocks, self._columns = blocks, columns
-
-    def matrix(self) -> Array:
-        if len(self._blocks) > 1 or self._columns is not None:
-            xp = get_xp(self._blocks[0])
-            whole = xp.concatenate(self._blocks)
-            self._blocks = (whole if self._columns is None else whole[:, xp.asarray(self._columns)],)
-            self._columns = None
-        return self._blocks[0]
-
-    def with_rows(self, k: int, u: Array) -> _RowBlocks:
-        if self._columns is not None:
-            full = get_xp(u).zeros((len(u), self._blocks[0].shape[1]), u.dtype)
-            full[:, self._columns] = u
-            u = full
-        return _RowBlocks((*self._rows(0, k), u, *self._rows(k, None)), self._columns)
-
-    def without_rows(self, gone: np.ndarray) -> _RowBlocks:
-        edges = itertools.pairwise([-1, *gone.tolist(), None])
-        left = [part for a, b in edges for part in self._rows(a + 1, b)]
-        return _RowBlocks(tuple(left) or (self._blocks[0][:0],), self._columns)
-
-    def without_columns(self, gone: np.ndarray) -> _RowBlocks:
-        columns = np.arange(self._blocks[0].shape[1]) if self._columns is None else self._columns
-        return _RowBlocks(self._blocks, np.delete(columns, gone))
-
-    def _rows(self, start: int, stop: int | None) -> list[Array]:
-        """Views of the rows from `start` to `stop`, or to the last."""
-        parts, first = [], 0
-        for block in self._blocks:
-            part = block[max(start - first, 0) : None if stop is None else max(stop - first, 0)]
-            parts += [part] if len(part) else []
-            first += len(block)
-        return parts
-
-
 def _substitute(r: Array, x: Array, trans: bool = False) -> Array:
     """R⁻¹x or R⁻ᵀx."""
     x = x.copy(order="K")
@@ -388,10 +354,10 @@ def _substitute(r: Array, x: Array, trans: bool = False) -> Array:
     return x
 
 
-def _insert(a: Array, k: int, u: Array, axis: int) -> Array:
+def _insert(a: Array, k: int, u: Array, axis: int = 0) -> Array:
     parts = [a[:k], u, a[k:]] if axis == 0 else [a[:, :k], u, a[:, k:]]
     return get_xp(a).concatenate(parts, axis=axis)
 
 
-def _delete(a: Array, gone: np.ndarray) -> Array:
-    return a[get_xp(a).asarray(np.delete(np.arange(len(a)), gone))]
+def _delete(a: Array, gone: np.ndarray, axis: int = 0) -> Array:
+    return a.take(get_xp(a).asarray(np.delete(np.arange(a.shape[axis]), gone)), axis)

@@ -37,9 +37,6 @@ rounding leaves is eps ‖H‖²/λ of the image, whatever the condition. So it 
 applied again to what is left of the right-hand side,
 until nothing is; where that takes more than five rounds the method refuses.
 
-SciPy's DST-I of n values is an FFT of 2 (n + 1) values, slow where n + 1 has a
-large prime factor (n = 256: 257). There, up to some size, S is multiplied out.
-
 References
 ----------
 D. Bini, F. Di Benedetto, "A new preconditioner for the parallel solution of
@@ -52,21 +49,17 @@ anti-reflective algebra", Linear Algebra Appl. 428 (2008), for T.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
+import scipy
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, all_cores, get_xp, require_memory
+from ..device import Array, Device, all_cores, get_fft, get_xp, require_memory
 from ..errors import SingularMatrixError
 from ..linalg import cholesky, cholesky_solve
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import FLOAT64, Direct, Factor, Problem
 from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
-
-# Above this size a Bluestein FFT beats the product with the sine matrix; at n = 256 the product takes a tenth.
-_MATRIX_LIMIT = 1500
 
 
 def refuses(problem: Problem) -> str | None:
@@ -132,17 +125,12 @@ class SineSpectrum(OrthogonalSpectrum):
 
     def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
         super().__init__(symbol_at(blur, [2 * (n + 1) for n in blur.image_shape], 1, dtype, device))
-        self._shape, self._dtype, self._device = blur.image_shape, dtype, device
-
-    @cached_property
-    def _axes(self) -> list[SineTransform]:
-        return [SineTransform(n, self._dtype, self._device) for n in self._shape]
+        self._device = device
 
     def analyse(self, x: Array, overwrite: bool = False) -> Array:
         if self._device.gpu is not None and cosine_gpu.serves(x, 2):
             return cosine_gpu.dst(x)
-        rows, cols = self._axes
-        return cols(rows(x, -2, overwrite=overwrite), -1, overwrite=True)
+        return transformed(transformed(x, -2, overwrite), -1, overwrite=True)
 
     def synthesise(self, x: Array) -> Array:
         return self.analyse(x, overwrite=True)
@@ -153,41 +141,18 @@ class SineSpectrum(OrthogonalSpectrum):
         return super().filtered(g, by)
 
 
-class SineTransform:
-    """The orthonormal DST-I of n values along an axis (-1 or -2); it is its own inverse."""
-
-    def __init__(self, n: int, dtype: DTypeLike, device: Device) -> None:
-        self._n, self._device = n, device
-        self._matrix = None
-        if n == 1 or (n <= _MATRIX_LIMIT and _largest_prime_factor(n + 1) > 100):
-            k = device.xp.arange(1, n + 1)
-            angles = k[:, None] * k % (2 * (n + 1)) * (np.pi / (n + 1))
-            self._matrix = (np.sqrt(2 / (n + 1)) * device.xp.sin(angles)).astype(dtype)
-
-    def __call__(self, x: Array, axis: int, overwrite: bool = False) -> Array:
-        """The transform of `x` along `axis`; with `overwrite` x may be destroyed, so that no new memory is touched."""
-        n, fft, xp = self._n, self._device.fft, self._device.xp
-        if self._matrix is not None:
-            return self._matrix @ x if axis == -2 else x @ self._matrix
-        if n == 0:
-            return x
-        if self._device.gpu is None:
-            return fft.dst(x, type=1, axis=axis, norm="ortho", overwrite_x=overwrite)
-        x = xp.moveaxis(x, axis, -1)  # cupyx has types 2 and 3 only
-        zero = xp.zeros_like(x[..., :1])
-        odd = xp.concatenate([zero, x, zero, -x[..., ::-1]], axis=-1)
-        out = fft.rfft(odd, axis=-1)[..., 1 : n + 1].imag * x.dtype.type(-np.sqrt(0.5 / (n + 1)))
-        return xp.moveaxis(out, -1, axis)
-
-
-def _largest_prime_factor(n: int) -> int:
-    p = 2
-    while p * p <= n:
-        if n % p:
-            p += 1
-        else:
-            n //= p
-    return n
+def transformed(x: Array, axis: int, overwrite: bool = False) -> Array:
+    """The orthonormal DST-I along an axis, its own inverse; with `overwrite` x may be destroyed."""
+    n, xp = x.shape[axis], get_xp(x)
+    if n == 0:
+        return x
+    if xp is np:
+        return scipy.fft.dst(x, type=1, axis=axis, norm="ortho", overwrite_x=overwrite)
+    x = xp.moveaxis(x, axis, -1)  # cupyx has types 2 and 3 only
+    zero = xp.zeros_like(x[..., :1])
+    odd = xp.concatenate([zero, x, zero, -x[..., ::-1]], axis=-1)
+    out = get_fft(xp).rfft(odd, axis=-1)[..., 1 : n + 1].imag * x.dtype.type(-np.sqrt(0.5 / (n + 1)))
+    return xp.moveaxis(out, -1, axis)
 
 
 class _Part:
@@ -286,8 +251,6 @@ class _Antireflective(Direct):
         needed = int(10 * (sum(blur.image_shape) / 2) ** 2 * 8)
         require_memory(needed, xp, "Factoring the equations of the edge pixels", 'use method="pcg" instead')
         self._lam, self._rounds = problem.lam, int(_rounds(problem)) if problem.formula == "hht" else 0
-        # T is far from orthogonal: float32 loses too much.
-        self._sine = [SineTransform(max(n - 2, 0), FLOAT64, problem.device) for n in blur.image_shape]
         rows, cols = (_parities(n) for n in blur.image_shape)
         quarter = quadrant(blur)
         assert quarter is not None
@@ -302,18 +265,18 @@ class _Antireflective(Direct):
     def _coordinates(self, x: Array) -> Array:
         """Images to the coordinates W, and back, in place: W is symmetric and orthogonal."""
         half = x.dtype.type(np.sqrt(0.5))
-        for axis, sine in ((-2, self._sine[0]), (-1, self._sine[1])):
+        for axis in (-2, -1):
             y = x.swapaxes(axis, -1)  # a view: x is changed through it
             if y.shape[-1] > 1:
                 inner = x[..., 1:-1, :] if axis == -2 else x[..., 1:-1]
-                y[..., 1:-1] = sine(inner, axis).swapaxes(axis, -1)
+                y[..., 1:-1] = transformed(inner, axis).swapaxes(axis, -1)
                 first, last = y[..., 0].copy(), y[..., -1].copy()
                 y[..., 0], y[..., -1] = (first + last) * half, (first - last) * half
         return x
 
     @all_cores()
     def scenes(self, g: Array) -> Array:
-        x = self._coordinates(g.astype(FLOAT64))
+        x = self._coordinates(g.astype(FLOAT64))  # T is far from orthogonal: float32 loses too much
         for index, part in self._parts:
             b = part.adjoint(x[index])
             x[index] = self._hht(part, b) if self._rounds else part.solve(b)

@@ -214,7 +214,7 @@ CHANGES = {
 INSIDE = {  # where in the work each change is made to fail
     "add_rows": [(qr_update, "sweep_down"), (qr_update, "triangularise"), (qr_model, "_insert")],
     "remove_rows": [(qr_update, "sweep_up"), (qr_model, "remove_rows"), (qr_model, "_delete")],
-    "add_columns": [(qr_update, "sweep_up"), (qr_model, "complement"), (qr_model, "_insert")],
+    "add_columns": [(qr_update, "sweep_up"), (qr_model, "complement")],
     "remove_columns": [(qr_update, "sweep_down"), (qr_update, "_gather")],
 }
 
