@@ -1,14 +1,20 @@
-"""Tiles of Dask arrays: each stored chunk is read once, and its neighbours see strips of it (`dask.array.overlap`)."""
+"""Tiles of Dask arrays: each stored chunk is read once, and lends its neighbours the strips that they see of it.
+
+There are three tasks for a tile: its chunk, the strips along the chunk's sides, and the tile, made from the chunk
+and the strips of its neighbours. `dask.array.overlap` makes ten, and passes whole chunks on: in two processes tiles of
+1024 x 1024 pixels took 1.25 times the CPU time, and those of 512 x 512 1.4 times.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..device import Array, is_cupy
+from ..device import Array, get_xp, is_cupy, staging
 from .refining import corrected
 from .windows import Edges, Sides, surroundings
 
@@ -26,12 +32,29 @@ def lazily(tiling: Tiling, img: Any) -> Any:
     found: list[Any] = []
     for number in range(tiling.plan.passes):  # a pass sees as much of the y of the last one as of x
         name, meta = f"deblur-{tiling.recipe.token}-{number}", x._meta.astype(tiling.dtype)
-        found = [BlockMap(tiling, number).over([x, *found], name, x.chunks, meta)]
+        found = [graph(BlockMap(tiling, number), [x, *found], name, x.chunks, meta)]
     return found[0].transpose(tuple(np.argsort(order)))
 
 
+def graph(blocks: BlockMap, arrays: Sequence[Any], name: str, chunks: Any, meta: Array) -> Any:
+    """A lazy array of `BlockMap.task` for each block of Dask arrays that are cut alike."""
+    import dask.array as da
+    from dask.highlevelgraph import HighLevelGraph
+
+    tasks: dict[Any, Any] = {}
+    for place in np.ndindex(*arrays[0].numblocks):
+        parts: list[Any] = []
+        for i, x in enumerate(arrays):
+            strips = [(f"{name}-strips-{i}", *there) for there in blocks.neighbours(place).values()]
+            parts += [(x.name, *place), strips]
+            if blocks.steps:
+                tasks[(f"{name}-strips-{i}", *place)] = (blocks.strips, (x.name, *place))
+        tasks[(name, *place)] = (blocks.run, list(place), *parts)
+    return da.Array(HighLevelGraph.from_collections(name, tasks, arrays), name, chunks, meta=meta)
+
+
 class BlockMap:
-    """Restores the tile of a block from its window. It holds little of a `Tiling`: it travels with the tasks.
+    """Assembles the window of a block and restores its tile. It holds little of a `Tiling`: it travels with the tasks.
 
     Parameters
     ----------
@@ -42,6 +65,8 @@ class BlockMap:
     Attributes
     ----------
     overlap : list of int
+    steps : list of tuple of int
+        The directions in which a tile sees parts of other blocks.
     stack : tuple of int
         Frames along each axis of the stack.
     last : bool or None
@@ -52,20 +77,51 @@ class BlockMap:
         layout, passes = tiling.layout, tiling.plan.passes
         self.recipe, self.cuts, self.colours = tiling.recipe, tiling.cuts, layout.colours
         self.overlap = [d if len(cuts) > 1 else 0 for d, cuts in zip(tiling.beyond, tiling.cuts, strict=True)]
+        self.steps = list(itertools.product(*((0, -1, 1) if d else (0,) for d in self.overlap)))[1:]
         self.stack = tuple(layout.shape[a] for a in layout.stack)
         self.last = number == passes - 1 if passes > 1 else None
 
     def __dask_tokenize__(self) -> Any:
         return self.recipe.token
 
-    def over(self, arrays: Sequence[Any], name: str, chunks: Any, meta: Array) -> Any:
-        """A lazy array of `task` for each block of Dask arrays that are cut alike, each seen with its surroundings."""
-        import dask.array as da
+    def neighbours(self, place: Place) -> dict[Place, Place]:
+        """The places of the blocks that a tile sees a part of, by their direction."""
+        found, counts, axes = {}, [len(cuts) for cuts in self.cuts], len(self.cuts)
+        for step in self.steps:
+            at = [i + s for i, s in zip(place[-axes:], step, strict=True)]
+            if self.recipe.boundary.wraps:
+                at = [i % n for i, n in zip(at, counts, strict=True)]
+            if all(0 <= i < n for i, n in zip(at, counts, strict=True)):
+                found[step] = (*place[:-axes], *at)
+        return found
 
-        depth = dict(enumerate(self.overlap, arrays[0].ndim - len(self.overlap)))
-        edge = "periodic" if self.recipe.boundary.wraps else "none"
-        windows = [da.overlap.overlap(x, depth, edge, allow_rechunk=False) for x in arrays]
-        return da.map_blocks(self.task, *windows, name=name, chunks=chunks, meta=meta)
+    def strips(self, block: Array) -> dict[Place, Array]:
+        """The parts of a block that its neighbours see, by the direction in which they see it."""
+        space = zip(self.overlap, block.shape[-len(self.cuts) :], strict=True)
+        seen: list[dict[int, slice]] = [{-1: slice(n - d, n), 0: slice(0, n), 1: slice(0, d)} for d, n in space]
+        at = {step: tuple(s[i] for s, i in zip(seen, step, strict=True)) for step in self.steps}
+        return {step: block[(..., *part)].copy() for step, part in at.items()}  # views keep the block
+
+    def window(self, place: Place, block: Array, around: Sequence[dict[Place, Array]]) -> Array:
+        """A block with the strips of its neighbours."""
+        if not around:
+            return block
+        axes = len(self.cuts)
+        parts = {(0,) * axes: block}
+        parts |= {step: strips[step] for step, strips in zip(self.neighbours(place), around, strict=True)}
+        lengths = ({step[axis]: part.shape[axis - axes] for step, part in parts.items()} for axis in range(axes))
+        ends = [np.cumsum([0, *(length.get(i, 0) for i in (-1, 0, 1))]).tolist() for length in lengths]
+        empty = get_xp(block).empty if self.recipe.device == "cpu" or is_cupy(block) else staging
+        out = empty((*block.shape[:-axes], *(end[-1] for end in ends)), block.dtype.newbyteorder("="))
+        for step, part in parts.items():
+            at: Any = (..., *(slice(*end[i + 1 : i + 3]) for end, i in zip(ends, step, strict=True)))
+            out[at] = part
+        return out
+
+    def run(self, place: Sequence[int], *parts: Any) -> Any:
+        """`task` for the windows of the block at a place, each from the block and its neighbours' strips."""
+        at = tuple(map(int, place))
+        return self.task(at, *(self.window(at, *seen) for seen in zip(parts[::2], parts[1::2], strict=True)))
 
     def around(self, place: Place) -> tuple[list[list[slice]], Sides, Edges]:
         """(spans that are read, which sides are the image's, what to cut off) of the window of a block."""
@@ -85,12 +141,12 @@ class BlockMap:
         f, change = corrected(self.recipe, window.reshape(form), known, frame, sides, trim, self.last)
         return f.reshape(*front, *f.shape[2:]), change
 
-    def task(self, *windows: Array, block_id: Place) -> Any:
+    def task(self, place: Place, *windows: Array) -> Any:
         """The tile at a place, or ValueError that names it."""
         try:
-            f = self.restored(block_id, *windows)[0]
+            f = self.restored(place, *windows)[0]
         except ValueError as error:
-            raise ValueError(f"the tile {block_id} (counted in tiles): {error}") from None
+            raise ValueError(f"the tile {place} (counted in tiles): {error}") from None
         return f if self.recipe.device == "cpu" or is_cupy(f) else f.copy()  # staging memory is reused
 
 

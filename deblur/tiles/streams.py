@@ -25,7 +25,7 @@ from ..image.stores import open_store
 from ..version import __version__
 from . import stores
 from .checks import Residual, residual
-from .mapping import BlockMap, Blocks, Place, blocks_of, fit_together, in_tiles, together
+from .mapping import BlockMap, Blocks, Place, blocks_of, fit_together, graph, in_tiles, together
 from .options import PlanOptions, TileOptions, parted, takes
 from .plan import TilePlan
 from .refining import MORE_PASSES
@@ -320,7 +320,7 @@ class _Run:
         one_more()
         if fit and places:
             ones, name = tuple((1,) * len(b) for b in blocks), f"written-{tiling.recipe.token}-{number}"
-            out = writer.over(arrays, name, ones, np.empty((0,) * len(blocks), object))
+            out = graph(writer, arrays, name, ones, np.empty((0,) * len(blocks), object))
             tasks = list(out.to_delayed(optimize_graph=True)[tuple(zip(*places, strict=True))])
         else:
             tasks = [dask.delayed(writer.alone, pure=False, traverse=False)(place) for place in places]
@@ -384,11 +384,12 @@ class _Writer(BlockMap):
 
             return put_together(self.around(place)[0], part)
 
-        return self.task(*map(window, self.readers), block_id=place)
+        return self.task(place, *map(window, self.readers))
 
-    def task(self, *windows: Any, block_id: Place) -> Any:
+    def task(self, place: Place, *windows: Any) -> Any:
         """Write a block, unless a worker that was lost before it could report has written it."""
-        failed, change, place = list[Failure](), 0.0, block_id
+        failed: list[Failure] = []
+        change = 0.0
         if stores.missing(self.output, self.region(place)):
             try:
                 change = self.write(place, windows)
