@@ -18,7 +18,7 @@ test: $(VENV)/.installed-dev
 
 # The hundred functions that tests/slow.txt names (long draws, examples, processes) take as long as all others.
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal $(shell cat tests/slow.txt)
+	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal @tests/slow.txt
 
 # The kernels, through the compiler that is there (two minutes with nvcc): a check of the build, as types and lint are.
 kernels: $(VENV)/.installed-dev
