@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from .errors import InsufficientMemoryError, NoGPUError
+from .errors import InsufficientMemoryError, NoGPUError, shown
 
 Array = Any  # numpy.ndarray or cupy.ndarray: the code is the same for both
 
@@ -181,7 +181,6 @@ class Device:
 
 CPU = Device()
 
-
 _granted: ContextVar[int | None] = ContextVar("granted", default=None)
 
 
@@ -339,14 +338,12 @@ def hidden(a: Any) -> np.ndarray | None:
 
 
 def unwrapped(a: Any, name: str) -> Array:
-    """`a` as a NumPy array of native byte order, itself where it is one, or unchanged if it is a CuPy array.
-
-    Whatever offers ``__array__`` will do.
+    """`a`, or what its ``__array__`` offers, as a NumPy array of native byte order; a CuPy array stays as it is.
 
     Raises
     ------
     TypeError
-        For sparse matrices, linear operators, and masked arrays with hidden values, which would be used as data.
+        For None, texts, sparse matrices, linear operators, and masked arrays with hidden values, which would be data.
     ValueError
         For rows of different lengths.
     """
@@ -367,10 +364,13 @@ def unwrapped(a: Any, name: str) -> Array:
             "(numpy.ma.filled), and give the mask as mask=... where it can be given"
         )
     try:
-        a = np.asarray(a)
+        array = np.asarray(a)
     except ValueError:  # NumPy's words name neither the argument nor the rows
-        raise ValueError(f"{name} is no array: its rows differ in length") from None
-    return a.astype(a.dtype.newbyteorder("="), copy=False)
+        raise ValueError(f"{name} is no array: its parts differ in length") from None
+    if not array.ndim and array.dtype.kind not in "biufc":
+        words = ": deblur.image.read makes an image of a file, deblur.psf.parse a PSF of a file or a form"
+        raise TypeError(f"{name} must be an array, not {shown(a)}{words * isinstance(a, str | os.PathLike)}")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def as_real(a: Any, name: str, dtype: Any = None) -> Array:

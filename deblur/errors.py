@@ -7,6 +7,7 @@ here exist where a caller can act on what the error carries.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import os
 import sys
@@ -112,6 +113,18 @@ def check_count(value: Any, name: str, least: int = 1) -> int:
         words = "a positive whole number" if least == 1 else f"a whole number >= {least}"
         raise ValueError(f"{name} must be {words}, not {shown(value)}")
     return int(value)
+
+
+def check_callback(function: Any, name: str, *values: str) -> None:
+    """TypeError unless `function` is None or can be called with these values, of which `values` are the names."""
+    try:
+        if function is not None:
+            inspect.signature(function).bind(*values)
+    except TypeError:
+        takes = f"one that takes {inspect.signature(function)}" if callable(function) else shown(function)
+        raise TypeError(f"{name} must be a function that takes ({', '.join(values)}), not {takes}") from None
+    except ValueError:
+        return  # compiled functions need not say what they take
 
 
 def check_dtype(dtype: Any) -> np.dtype | None:

@@ -51,7 +51,7 @@ import numpy as np
 import scipy
 
 from .device import Array, all_cores, as_real, check_finite, require_memory
-from .errors import check_choice, check_count
+from .errors import check_callback, check_choice, check_count
 from .linalg import cholesky, gets
 from .masks import check_weights
 from .methods import METHODS
@@ -188,6 +188,7 @@ def posterior_std(
     problem, regularizer = _stated(of)
     operator, dtype = problem.operator, problem.dtype
     check_choice(method, POSTERIOR_METHODS, "method")
+    check_callback(callback, "callback", "completed")
     if probes is not None and check_count(probes, "probes, an even whole number,", 4) % 2:
         raise ValueError(f"probes must be an even whole number of at least 4, not {probes!r}")
     source, choice = "given", getattr(of, "lambda_choice", None)

@@ -34,7 +34,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..device import Array, asnumpy, get_xp
-from ..errors import check_choice, check_count, check_number
+from ..errors import check_callback, check_choice, check_count, check_number
 from ..norms import norms
 from ..vector_ops import Systems
 from .checks import as_rhs, as_system, check_pivots
@@ -140,6 +140,7 @@ def gauss_seidel(
     block = BLOCK if block is None else check_count(block, "block")
     max_sweeps = check_count(max_sweeps, "max_sweeps", 0)
     check_choice(acceleration, (None, "cg"), "acceleration")
+    check_callback(callback, "callback", "sweep", "relative_residual")
     why = "Gauss-Seidel divides by the diagonal of the matrix, whose entry {}, counted from 0, is {:.3g}; "
     check_pivots(a.diagonal(), text=f"{why}reorder the equations, or use gauss_jordan_solve")
     if x0 is None:
