@@ -253,9 +253,9 @@ def _places(text: str) -> range:
 
 
 def _file(text: str) -> str:
-    if not text or "\0" in text:
+    if text in ("", "-") or "\0" in text:
         raise ValueError
-    return "/dev/stdin" if text == "-" else text
+    return text
 
 
 def _bytes(text: str) -> int:
@@ -275,7 +275,7 @@ _BLACK = "0 is black and 1 the largest number of an integer image (255 of 8 bits
 #: Kind of value: (its reader or its choices, how the help writes it, a note at the end of the help). The reader of a
 #: value that may name a file gives (text, value), and of a PSF the sides of its voxels, if they are known.
 KINDS: dict[str, tuple[Any, str, str]] = {
-    "in": (_reader(_file, "the name of a file"), "IN", ""),
+    "in": (_reader(lambda text: "/dev/stdin" if text == "-" else _file(text), "the name of a file"), "IN", ""),
     "out": (_reader(_file, "the name of a file"), "OUT", ""),
     "path": (_reader(_file, "the name of a file"), "FILE", ""),
     "folder": (_reader(_file, "the name of a folder"), "FOLDER", ""),
