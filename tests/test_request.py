@@ -133,6 +133,7 @@ def test_bad_images(img, error, message):
         ({"data": "huber", "delta": 0}, ValueError, "delta"),
         ({"delta": 0.1}, ValueError, "huber"),
         ({"denoiser": 3}, TypeError, "denoiser"),
+        ({"denoiser": lambda x: x}, TypeError, r"denoiser, .* takes \(image, sigma\), not one that takes \(x\)"),
         ({"denoiser": lambda x, s: x[1:]}, ValueError, "shape"),
         ({"denoiser": lambda x, s: x * np.nan}, ValueError, "NaN"),
         ({"method": "tv", "lam": "gcv2"}, ValueError, "unknown rule"),

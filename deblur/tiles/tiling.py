@@ -113,6 +113,8 @@ class Tiling:
         self.workers = given.pop("workers") or cores()
         h = asnumpy(check_psf([*map(asnumpy, psf)] if isinstance(psf, list) else psf, axes=(1, 2, 3, 4)))
         self.layout = layout = Layout(img.shape, h.ndim, given.pop("channel_axis"), given.pop("stack_axis"))
+        if np.any(getattr(img, "mask", False)) or hasattr(getattr(img, "_meta", None), "mask"):
+            rest["mask"] = "that of the masked array"  # which tiles refuse
         dtype = rest.get("dtype")
         self.dtype = min_float_dtype(img.dtype) if dtype is None else float_dtype(np.empty(0, dtype))
         rest["dtype"] = self.dtype.name
