@@ -307,7 +307,7 @@ def _random_bits(shape: tuple[int, ...]) -> np.ndarray:
     return np.packbits(np.random.default_rng(0).integers(0, 2, shape).astype(bool))
 
 
-def float_dtype(*arrays: Array) -> np.dtype:
+def float_dtype(*arrays: Array, name: str = "") -> np.dtype:
     """The dtype to compute in: float32 if every array is float16/float32 of any byte order, else float64.
 
     Raises
@@ -319,7 +319,7 @@ def float_dtype(*arrays: Array) -> np.dtype:
         if np.dtype(a.dtype).kind not in "biuf":
             kind = np.dtype(a.dtype).kind
             way = {"c": ": take .real, or abs(...)", "O": ": .astype(float) makes them of what holds numbers"}
-            raise TypeError(f"real numbers are needed, not dtype {a.dtype}{way.get(kind, '')}")
+            raise TypeError(f"{name}real numbers are needed, not dtype {a.dtype}{way.get(kind, '')}")
     small = all(a.dtype.kind == "f" and a.dtype.itemsize <= 4 for a in arrays)
     return np.dtype(np.float32 if small and arrays else np.float64)
 
@@ -382,10 +382,7 @@ def as_real(a: Any, name: str, dtype: Any = None) -> Array:
         As `plain` and `float_dtype`.
     """
     a = unwrapped(a, name)
-    try:
-        own = float_dtype(a)
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None
+    own = float_dtype(a, name=f"{name}: ")
     with np.errstate(over="ignore"):  # what the dtype cannot hold becomes infinite, and is found as that
         return a.astype(own if dtype is None else dtype, copy=False)
 

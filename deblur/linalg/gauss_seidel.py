@@ -175,11 +175,6 @@ def gauss_seidel(
 # compiled.
 
 
-def _column_dots(x: Array, y: Array) -> Array:
-    """The inner product of each column."""
-    return get_xp(x).ascontiguousarray((x * y).T).sum(axis=-1)
-
-
 def _norms(x: Array) -> np.ndarray:
     """The Euclidean norm of each column."""
     rows = get_xp(x).ascontiguousarray(x.T)
@@ -265,7 +260,7 @@ class _Transformed(Systems):
     """
 
     def __init__(self, system: _System) -> None:
-        super().__init__(_column_dots)
+        super().__init__(lambda x, y: get_xp(x).ascontiguousarray((x * y).T).sum(axis=-1))
         self._system = system
         self._diagonal = system.a.diagonal().copy().reshape(-1, *(1,) * (system.x.ndim - 1))
         system.lowest = self._lowest_computed = self._compute()

@@ -95,12 +95,7 @@ def check_geometry(
             f"the PSF ({by(h.shape)}) is larger than the image ({by(image)}); crop the PSF to where it is not "
             "negligible or use a larger image"
         )
-    return h, image, centre_of(h.shape) if origin is None else check_origin(origin, h.shape)
-
-
-def centre_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """The index of a PSF's centre, where none is named."""
-    return tuple((m - 1) // 2 for m in shape)
+    return h, image, tuple((m - 1) // 2 for m in h.shape) if origin is None else check_origin(origin, h.shape)
 
 
 def convolution_matrix(
