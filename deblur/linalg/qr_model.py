@@ -211,8 +211,7 @@ class QRModel:
             rd, z = self._extended(unit, where)
             return remove_rows(None, rd, n, z, triangular=True)
 
-        b = self._b[get_xp(self._b).asarray(np.delete(np.arange(len(self._b)), gone))]
-        self._change("remove_rows", p, 0, method, update, self._rows.without_rows(gone), b)
+        self._change("remove_rows", p, 0, method, update, self._rows.without_rows(gone), _delete(self._b, gone))
 
     def add_columns(self, u: Any, k: int | None = None, *, method: str | None = None) -> None:
         """Put unknowns in.
@@ -392,3 +391,7 @@ def _substitute(r: Array, x: Array, trans: bool = False) -> Array:
 def _insert(a: Array, k: int, u: Array, axis: int) -> Array:
     parts = [a[:k], u, a[k:]] if axis == 0 else [a[:, :k], u, a[:, k:]]
     return get_xp(a).concatenate(parts, axis=axis)
+
+
+def _delete(a: Array, gone: np.ndarray) -> Array:
+    return a[get_xp(a).asarray(np.delete(np.arange(len(a)), gone))]
