@@ -226,9 +226,8 @@ def _size(text: str) -> tuple[int, ...]:
     return size
 
 
-def _region(text: str) -> tuple[int, int, int, int]:
-    top, bottom, left, right = (int(part) for part in text.split(","))
-    return top, bottom, left, right
+def _region(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
 
 
 def axes_chooser(args: argparse.Namespace, psf: Any) -> Callable[[image.Metadata], Any]:
@@ -252,10 +251,8 @@ def _places(text: str) -> range:
     return found
 
 
-def _file(text: str) -> str:
-    if not text or "\0" in text:
-        raise ValueError
-    return "/dev/stdin" if text == "-" else text
+def _names_a_file(text: str) -> bool:
+    return text not in ("", "-") and "\0" not in text
 
 
 def _bytes(text: str) -> int:
@@ -275,24 +272,20 @@ _BLACK = "0 is black and 1 the largest number of an integer image (255 of 8 bits
 #: Kind of value: (its reader or its choices, how the help writes it, a note at the end of the help). The reader of a
 #: value that may name a file gives (text, value), and of a PSF the sides of its voxels, if they are known.
 KINDS: dict[str, tuple[Any, str, str]] = {
-    "in": (_reader(_file, "the name of a file"), "IN", ""),
-    "out": (_reader(_file, "the name of a file"), "OUT", ""),
-    "path": (_reader(_file, "the name of a file"), "FILE", ""),
-    "folder": (_reader(_file, "the name of a folder"), "FOLDER", ""),
+    "in": (_reader(lambda text: "/dev/stdin" if text == "-" else text, "the name of a file", _names_a_file), "IN", ""),
+    "out": (_reader(str, "the name of a file", _names_a_file), "OUT", ""),
+    "path": (_reader(str, "the name of a file", _names_a_file), "FILE", ""),
+    "folder": (_reader(str, "the name of a folder", _names_a_file), "FOLDER", ""),
     "text": (str, "TEXT", ""),
     "count": (_reader(int, "a whole number from 1", lambda n: 1 <= n < 2**31), "N", ""),
     "seed": (_reader(int, "a whole number from 0", lambda n: 0 <= n < 2**31), "N", ""),
     "number": (_reader(float, "a number"), "X", ""),
     "brightness": (_reader(float, "a number"), "X", f"On the scale of the image {_BLACK}"),
     "size": (_reader(_size, "ROWSxCOLUMNS such as 15x17, or 15 for both,"), "ROWSxCOLUMNS", ""),
-    "axes": (
-        _reader(_axes, "letters such as ZYX or TCZYX, of T, C and Z each once at most, with YX last,"),
-        "AXES",
-        "",
-    ),
+    "axes": (_reader(_axes, "letters such as ZYX or TCZYX, of T, C and Z each once at most, YX last,"), "AXES", ""),
     "places": (_reader(_places, "a number from 0, or 2:5 for 2, 3 and 4,"), "N|N:M", ""),
     "size|auto": (_reader(lambda text: text if text == "auto" else _size(text)), "ROWSxCOLUMNS|auto", ""),
-    "region": (_reader(_region, "four whole numbers such as 10,90,20,100"), "TOP,BOTTOM,LEFT,RIGHT", ""),
+    "region": (_reader(_region, "four whole numbers, as 1,9,2,8", lambda r: len(r) == 4), "TOP,BOTTOM,LEFT,RIGHT", ""),
     "bytes": (_reader(_bytes, "a size such as 8GB or 512MiB", lambda n: n > 0), "BYTES", ""),
     "share": (_reader(float, "a part of the range between 0 and 1", lambda x: 0 < x < 1), "X", ""),
     "bounds": (_reader(_bounds, "nonnegative, or two numbers such as 0,1"), "LOW,HIGH|nonnegative", ""),

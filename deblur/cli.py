@@ -206,8 +206,8 @@ def _targets(args: argparse.Namespace) -> dict[str, str]:
     folder = os.path.isdir(args.input[0]) or out.is_dir() or args.output.endswith("/")
     if stores or (one and not folder):
         return {args.input[0]: args.output}
-    if out.exists() and not out.is_dir():
-        raise NotADirectoryError(f"{out} is a file, and several images need a folder: name one with --output")
+    if not out.is_dir() and (out.exists() or out.suffix.lower() in image.FORMATS):
+        raise NotADirectoryError(f"{out} is the name of a file, and several images need a folder: name one")
     sources: dict[str, str] = {}
     for name in args.input:
         for path in _images_in(Path(name)) if os.path.isdir(name) else [Path(name)]:

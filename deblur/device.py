@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from .errors import InsufficientMemoryError, NoGPUError
+from .errors import InsufficientMemoryError, NoGPUError, shown
 
 Array = Any  # numpy.ndarray or cupy.ndarray: the code is the same for both
 
@@ -181,7 +181,6 @@ class Device:
 
 CPU = Device()
 
-
 _granted: ContextVar[int | None] = ContextVar("granted", default=None)
 
 
@@ -308,7 +307,7 @@ def _random_bits(shape: tuple[int, ...]) -> np.ndarray:
     return np.packbits(np.random.default_rng(0).integers(0, 2, shape).astype(bool))
 
 
-def float_dtype(*arrays: Array) -> np.dtype:
+def float_dtype(*arrays: Array, name: str = "") -> np.dtype:
     """The dtype to compute in: float32 if every array is float16/float32 of any byte order, else float64.
 
     Raises
@@ -320,7 +319,7 @@ def float_dtype(*arrays: Array) -> np.dtype:
         if np.dtype(a.dtype).kind not in "biuf":
             kind = np.dtype(a.dtype).kind
             way = {"c": ": take .real, or abs(...)", "O": ": .astype(float) makes them of what holds numbers"}
-            raise TypeError(f"real numbers are needed, not dtype {a.dtype}{way.get(kind, '')}")
+            raise TypeError(f"{name}real numbers are needed, not dtype {a.dtype}{way.get(kind, '')}")
     small = all(a.dtype.kind == "f" and a.dtype.itemsize <= 4 for a in arrays)
     return np.dtype(np.float32 if small and arrays else np.float64)
 
@@ -339,14 +338,12 @@ def hidden(a: Any) -> np.ndarray | None:
 
 
 def unwrapped(a: Any, name: str) -> Array:
-    """`a` as a NumPy array of native byte order, itself where it is one, or unchanged if it is a CuPy array.
-
-    Whatever offers ``__array__`` will do.
+    """`a`, or what its ``__array__`` offers, as a NumPy array of native byte order; a CuPy array stays as it is.
 
     Raises
     ------
     TypeError
-        For sparse matrices, linear operators, and masked arrays with hidden values, which would be used as data.
+        For None, texts, sparse matrices, linear operators, and masked arrays with hidden values, which would be data.
     ValueError
         For rows of different lengths.
     """
@@ -367,10 +364,13 @@ def unwrapped(a: Any, name: str) -> Array:
             "(numpy.ma.filled), and give the mask as mask=... where it can be given"
         )
     try:
-        a = np.asarray(a)
+        array = np.asarray(a)
     except ValueError:  # NumPy's words name neither the argument nor the rows
-        raise ValueError(f"{name} is no array: its rows differ in length") from None
-    return a.astype(a.dtype.newbyteorder("="), copy=False)
+        raise ValueError(f"{name} is no array: its parts differ in length") from None
+    if not array.ndim and array.dtype.kind not in "biufc":
+        words = ": deblur.image.read makes an image of a file, deblur.psf.parse a PSF of a file or a form"
+        raise TypeError(f"{name} must be an array, not {shown(a)}{words * isinstance(a, str | os.PathLike)}")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def as_real(a: Any, name: str, dtype: Any = None) -> Array:
@@ -382,10 +382,7 @@ def as_real(a: Any, name: str, dtype: Any = None) -> Array:
         As `plain` and `float_dtype`.
     """
     a = unwrapped(a, name)
-    try:
-        own = float_dtype(a)
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None
+    own = float_dtype(a, name=f"{name}: ")
     with np.errstate(over="ignore"):  # what the dtype cannot hold becomes infinite, and is found as that
         return a.astype(own if dtype is None else dtype, copy=False)
 

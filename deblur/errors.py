@@ -7,6 +7,7 @@ here exist where a caller can act on what the error carries.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import os
 import sys
@@ -118,6 +119,18 @@ def generator(seed: Any) -> np.random.Generator:
     """The random numbers of a seed, a whole number >= 0; a generator itself; others at each call for None."""
     given = seed is None or isinstance(seed, np.random.Generator)
     return np.random.default_rng(seed if given else check_count(seed, "seed", 0))
+
+
+def check_callback(function: Any, name: str, *values: str) -> None:
+    """TypeError unless `function` is None or can be called with these values, of which `values` are the names."""
+    try:
+        if function is not None:
+            inspect.signature(function).bind(*values)
+    except TypeError:
+        takes = f"one that takes {inspect.signature(function)}" if callable(function) else shown(function)
+        raise TypeError(f"{name} must be a function that takes ({', '.join(values)}), not {takes}") from None
+    except ValueError:
+        return  # compiled functions need not say what they take
 
 
 def check_dtype(dtype: Any) -> np.dtype | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -179,9 +178,6 @@ class Frames:
         dtype: Any = None,
         axes: int = 2,
     ) -> None:
-        if img is None or isinstance(img, str | PathLike):
-            said = "None" if img is None else f"the text {str(img)!r}: deblur.image.read makes one of a file"
-            raise TypeError(f"the image must be an array, not {said}")
         xp = get_xp(img)
         Device.of(img).refuse_capture()
         self.masked, unit = hidden(img), str(getattr(img, "unit", "") or getattr(img, "units", "") or "")

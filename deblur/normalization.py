@@ -112,9 +112,10 @@ class Scale:
 
     def described(self, text: str) -> str:
         """`text` with the units of its figures, unless they are those of the image."""
-        if not self or not text:
-            return text
-        return f"{text} (figures with the image over 2^{self.image} and the PSF over 2^{self.psf})"
+        powers = {"the image": self.image, "the PSF": self.psf, "λ": self.faint}
+        units = [f"{name} over 2^{power}" for name, power in powers.items() if power]
+        units += [f"the weights over {self.weight:.3g}"] * (self.weight != 1)
+        return f"{text} (figures with {' and '.join(units)})" if text and units else text
 
 
 def _exponent(size: float) -> int:

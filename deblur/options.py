@@ -17,7 +17,7 @@ import numpy as np
 
 from .denoise.impulses import detect
 from .device import Array
-from .errors import as_number, check_choice, check_count, check_number
+from .errors import as_number, check_callback, check_choice, check_count, check_number
 from .image.light import GAMMAS
 from .masks import saturated
 from .operators.boundary import BOUNDARIES, Boundary
@@ -253,5 +253,4 @@ def check_values(o: dict[str, Any]) -> None:
         raise ValueError(f"rtol must lie between 0 and 1, not {o['rtol']!r}")
     if o["max_iterations"] is not None:
         check_count(o["max_iterations"], "max_iterations")
-    if o["callback"] is not None and not callable(o["callback"]):
-        raise TypeError(f"callback must be a function callback(iteration, residual), not {o['callback']!r}")
+    check_callback(o["callback"], "callback", "iterations", "residual")

@@ -51,7 +51,7 @@ import numpy as np
 import scipy
 
 from .device import Array, all_cores, as_real, check_finite, require_memory
-from .errors import check_choice, check_count
+from .errors import as_number, check_callback, check_choice, check_count
 from .linalg import cholesky, gets
 from .masks import check_weights
 from .methods import METHODS
@@ -149,7 +149,7 @@ def posterior_std(
         otherwise; "simulated" for nonlinear estimates, and only for those.
     probes : int, optional
         Random probes of "probing" (64 by default), or images that "simulated" restores (4 by default; one solve
-        more); an even number from 4. The error falls with its root.
+        more); an even number from 4. The error falls with its root; of fewer than 16 probes `standard_error` is rough.
     seed : int or None
         Of the probes; None draws anew each time.
     callback : callable, optional
@@ -188,6 +188,7 @@ def posterior_std(
     problem, regularizer = _stated(of)
     operator, dtype = problem.operator, problem.dtype
     check_choice(method, POSTERIOR_METHODS, "method")
+    check_callback(callback, "callback", "completed")
     if probes is not None and check_count(probes, "probes, an even whole number,", 4) % 2:
         raise ValueError(f"probes must be an even whole number of at least 4, not {probes!r}")
     source, choice = "given", getattr(of, "lambda_choice", None)
@@ -249,12 +250,10 @@ def _stated(of: Result | Problem) -> tuple[Problem, str]:
         if not bool((weights > 0).any()):
             raise ValueError("weights must not be zero everywhere: no pixel would be left")
         weights = problem.xp.asarray(frames[0]).astype(problem.dtype)
-    if isinstance(problem.lam, (bool, np.bool_, str)) or not (np.ndim(problem.lam) == 0 and 0 < problem.lam < math.inf):
-        why = "without a prior the deviation has no bound"
-        raise ValueError(f"λ must be above zero, not {problem.lam!r}: {why}")
+    if not 0 < as_number(problem.lam) < math.inf:
+        raise ValueError(f"λ must be above zero, not {problem.lam!r}: without a prior the deviation has no bound")
     if problem.formula == "hht" and not (problem.operator.shift_invariant and problem.blur.normal):
-        why = "so that there is no posterior; use formula='tikhonov'"
-        raise ValueError(f"formula='hht' minimises nothing, {why}")
+        raise ValueError("formula='hht' minimises nothing, so that there is no posterior; use formula='tikhonov'")
     methods = [m.name for m in METHODS.values() if m.regularizer == problem.regularizer and m.name in FACTORS]
     regularizer = problem.regularizer if problem.regularizer in QUADRATIC else (methods or [""])[0]
     if not regularizer or problem.fidelity.name != "gaussian" or problem.fidelity.background:
@@ -271,12 +270,12 @@ def _plain(image: Array | None, shape: tuple[int, ...]) -> Array:
     """The image that the simulated ones resemble."""
     if image is None:
         raise ValueError("the blurred image=... is needed: the simulated images resemble it")
+    image = as_real(image, "the image")
     if image.shape != shape:
         raise ValueError(
             f"the image must be grey and of the blur's shape {shape}, not {image.shape}; give frames and colours one "
             "by one"
         )
-    image = as_real(image, "the image")
     check_finite(image, "the image")
     return image
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from .denoise.denoisers import get as get_denoiser
 from .device import Array, Device, unwrapped
-from .errors import MethodError, check_choice, check_dtype
+from .errors import MethodError, check_callback, check_choice, check_dtype
 from .masks import check_mask, check_weights
 from .methods import METHODS, Choice, choose, named
 from .operators.adapted import AdaptedOperator
@@ -357,8 +357,5 @@ def _regularizer(method: str, asked: list[str], denoiser: Any) -> tuple[str, str
 def _denoiser(denoiser: Any) -> Denoiser | None:
     if isinstance(denoiser, str):
         return get_denoiser(denoiser)
-    if denoiser is not None and not callable(denoiser):
-        raise TypeError(
-            f"denoiser must be a function denoiser(image, sigma) or the name of one, not {type(denoiser).__name__}"
-        )
+    check_callback(denoiser, "denoiser, if it is no name,", "image", "sigma")
     return denoiser

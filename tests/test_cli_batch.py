@@ -83,7 +83,11 @@ def test_neither_an_input_nor_another_output_is_overwritten(folder, tmp_path, ca
     files, out = [folder / "ä.png", folder / "b.png"], tmp_path / "out"
     fails(capsys, ["reconstruct", *files, "-o", folder, *PSF, "--force"], "inputs are never overwritten")
     fails(capsys, ["reconstruct", *files, other / "b.bmp", "-o", out, *PSF], "b.bmp", "would both become")
-    fails(capsys, ["reconstruct", *files, "-o", folder / "notes.txt", *PSF, "--force"], "notes.txt is a file")
+    fails(
+        capsys, ["reconstruct", *files, "-o", folder / "notes.txt", *PSF, "--force"], "notes.txt is the name of a file"
+    )
+    fails(capsys, ["reconstruct", *files, "-o", tmp_path / "out.png", *PSF], "out.png is the name of a file")
+    fails(capsys, ["reconstruct", files[0], "-o", "-", *PSF], "the name of a file is needed, not '-'")
     fails(capsys, ["reconstruct", *files, "-o", tmp_path / "a.zarr", *PSF], "a.zarr", "one IN")
     out.mkdir(exist_ok=True)
     (out / "b.png").write_text("precious")

@@ -6,9 +6,11 @@ import time
 
 import numpy as np
 import pytest
+from refusals import refused
 
 import deblur
 from deblur import terminal
+from deblur.problem import Problem
 from deblur.progress import listening, report_phase
 
 
@@ -68,3 +70,19 @@ def test_without_a_terminal_there_is_no_line(stderr, monkeypatch):
     assert show is None
     assert terminal.iterations(show) is None
     assert stderr.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda f: deblur.solve(np.eye(9), np.ones((3, 3)), 1e-3, method="pcg", callback=f), "callback"),
+        (lambda f: deblur.linalg.gauss_seidel(np.eye(3), np.ones(3), callback=f), "callback"),
+        (lambda f: deblur.posterior_std(Problem(deblur.Blur(np.ones((3, 3)), (9, 9)), 1.0), callback=f), "callback"),
+        (lambda f: deblur.psf.from_blurred(np.eye(32), 5, progress=f), "progress"),
+        (lambda f: deblur.tiles.stream(np.eye(9), "never.zarr", np.ones((3, 3)), progress=f), "progress"),
+        (lambda f: deblur.compare.run("camera64", progress=f), "progress"),
+    ],
+)
+def test_a_listener_of_another_number_of_values_is_refused_before_work(call, name):
+    for wrong in (lambda: None, lambda a, b, c, d: None, "print"):
+        refused(TypeError, f"{name} must be a function that takes .* not ", call, wrong)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import image
-from ..errors import check_choice
+from ..errors import check_callback, check_choice
 from .adapters import PACKAGES, Entrant, entrants
 from .cases import Case, Task, make_cases
 from .findings import Findings, Row, Settings
@@ -134,6 +134,7 @@ def run(
     >>> [row.method for row in found.rows]
     ['blurred', 'kronecker', 'pcg']
     """
+    check_callback(progress, "progress", "completed", "all", "method")
     how = Settings(**settings)
     entered = check_methods(methods)
     cases = make_cases(images, psfs, noises, boundaries, size=how.size, seed=how.seed, blurred=how.blurred)

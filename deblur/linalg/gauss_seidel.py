@@ -34,7 +34,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..device import Array, asnumpy, get_xp
-from ..errors import check_choice, check_count, check_number
+from ..errors import check_callback, check_choice, check_count, check_number
 from ..norms import norms
 from ..vector_ops import Systems
 from .checks import as_rhs, as_system, check_pivots
@@ -140,6 +140,7 @@ def gauss_seidel(
     block = BLOCK if block is None else check_count(block, "block")
     max_sweeps = check_count(max_sweeps, "max_sweeps", 0)
     check_choice(acceleration, (None, "cg"), "acceleration")
+    check_callback(callback, "callback", "sweep", "relative_residual")
     why = "Gauss-Seidel divides by the diagonal of the matrix, whose entry {}, counted from 0, is {:.3g}; "
     check_pivots(a.diagonal(), text=f"{why}reorder the equations, or use gauss_jordan_solve")
     if x0 is None:
@@ -172,11 +173,6 @@ def gauss_seidel(
 
 # Norms of columns are on the host, which decides. Columns become rows before they are added up: a GPU has that
 # compiled.
-
-
-def _column_dots(x: Array, y: Array) -> Array:
-    """The inner product of each column."""
-    return get_xp(x).ascontiguousarray((x * y).T).sum(axis=-1)
 
 
 def _norms(x: Array) -> np.ndarray:
@@ -264,7 +260,7 @@ class _Transformed(Systems):
     """
 
     def __init__(self, system: _System) -> None:
-        super().__init__(_column_dots)
+        super().__init__(lambda x, y: get_xp(x).ascontiguousarray((x * y).T).sum(axis=-1))
         self._system = system
         self._diagonal = system.a.diagonal().copy().reshape(-1, *(1,) * (system.x.ndim - 1))
         system.lowest = self._lowest_computed = self._compute()

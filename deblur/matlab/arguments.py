@@ -62,7 +62,7 @@ def match_word(word: Any, choices: Sequence[str], what: str) -> str:
 
 def as_scalar(value: Any, name: str, low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> float:
     """`value` as a finite float between `low` (exclusive if `above`) and `high`."""
-    single = asnumpy(unwrapped(value, name))
+    single = np.asarray(asnumpy(value))
     number = float(single.item()) if single.size == 1 and single.dtype.kind in "biuf" else math.nan
     if not (math.isfinite(number) and low <= number <= high) or (above and number == low):
         span = "" if low == -math.inf else f" {'above' if above else 'of at least'} {low:g}"
@@ -81,7 +81,7 @@ def as_whole(value: Any, name: str) -> int:
 
 def as_size(value: Any, name: str, low: int = 1) -> tuple[int, ...]:
     """Whole numbers of at least `low`: one, or a row or a column of them, of whatever class."""
-    size = asnumpy(unwrapped(value, name))
+    size = np.asarray(asnumpy(value))
     whole = size.dtype.kind in "iuf" and np.all(np.isfinite(size) & (size >= low) & (size == np.floor(size)))
     if not whole or size.size == 0 or max(size.shape, default=1) != size.size:
         one = "a positive whole number" if low else "a whole number >= 0"

@@ -27,11 +27,6 @@ def _hsize(value: Any) -> tuple[int, int]:
     return size[0], size[-1]
 
 
-def _average(hsize: Any = 3) -> np.ndarray:
-    size = _hsize(hsize)
-    return np.full(size, 1 / math.prod(size))
-
-
 def _gaussian(hsize: Any = 3, sigma: Any = 0.5) -> np.ndarray:
     y, x = _grid(_hsize(hsize))
     h = np.exp(-(x * x + y * y) / (2 * arguments.as_scalar(sigma, "sigma", 0, above=True) ** 2))
@@ -86,7 +81,7 @@ def _edges(middle: int) -> np.ndarray:
 
 
 _FSPECIAL: dict[str, tuple[Callable[..., np.ndarray], tuple[str, ...]]] = {
-    "average": (_average, ("hsize",)),
+    "average": (lambda hsize=3: np.ones(_hsize(hsize)) / math.prod(_hsize(hsize)), ("hsize",)),
     "disk": (_disk, ("radius",)),
     "gaussian": (_gaussian, ("hsize", "sigma")),
     "laplacian": (_laplacian, ("alpha",)),

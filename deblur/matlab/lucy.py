@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, get_fft, get_xp
+from ..errors import check_callback
 from .arguments import EPS, as_image, as_psf, as_real, as_whole, from_double
 from .transfer import filtered, psf2otf, window
 
@@ -180,8 +181,7 @@ def deconvblind(
             f"img is {kinds[0]} and psfi {kinds[1]}: give two arrays, (img,) and (psfi,), or both of an earlier "
             "call's cell arrays"
         )
-    if fun is not None and not callable(fun):
-        raise TypeError(f"fun must be a function of the PSF, not {fun!r}")
+    check_callback(fun, "fun", "psf")
     data = _Data(cell[0] if cell else img, dampar, weight, readout)
     iterations = as_whole(10 if numit is None else numit, "numit")
     shape = data.image.shape

@@ -49,11 +49,6 @@ SPACES = (1, 2, 3)
 def check_psf(psf: Array, name: str = "psf", axes: Sequence[int] = (2,)) -> Array:
     """`psf` as a finite, non-empty, real float64 array of so many axes, or an error that says what is wrong."""
     a = unwrapped(psf, name)
-    if a.dtype.kind == "U" and a.ndim == 0:
-        raise TypeError(
-            f"{name} must be an array, not the text {str(a)!r}: deblur.psf.parse makes one of a form such as "
-            '"disk:7", deblur.psf.load of a file'
-        )
     if a.ndim not in axes or a.size == 0:
         kinds = " or ".join(f"{n}-D" for n in axes)
         raise ValueError(f"{name} must be a non-empty {kinds} array, not shape {a.shape}")
@@ -100,12 +95,7 @@ def check_geometry(
             f"the PSF ({by(h.shape)}) is larger than the image ({by(image)}); crop the PSF to where it is not "
             "negligible or use a larger image"
         )
-    return h, image, centre_of(h.shape) if origin is None else check_origin(origin, h.shape)
-
-
-def centre_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """The index of a PSF's centre, where none is named."""
-    return tuple((m - 1) // 2 for m in shape)
+    return h, image, tuple((m - 1) // 2 for m in h.shape) if origin is None else check_origin(origin, h.shape)
 
 
 def convolution_matrix(

@@ -36,6 +36,7 @@ import numpy as np
 import scipy
 
 from ..device import cores
+from ..errors import check_callback
 from ..operators.torus import Torus, wrapped
 from ..operators.varying import cell_centres
 from ..solvers.noise import noise_level, psf_error
@@ -96,6 +97,7 @@ def from_blurred(
     Images of texture without edges (a brick wall, grass), or with hardly any contrast, do not determine the PSF.
     ``benchmarks/bench_blind.py`` measures how often the estimate is right.
     """
+    check_callback(progress, "progress", "steps", "all")
     whole, _ = grey(image)
     shape = as_shape((max(min(61, min(whole.shape) // 4), 3) | 1) if size is None else size)
     s = max(shape) | 1

@@ -16,10 +16,12 @@ import numpy as np
 from .. import image as image_file
 from ..device import check_finite, format_bytes, require_memory
 from ..errors import check_path
+from ..image.arrays import looks_coloured
 from ..image.metadata import inverse
 from ..operators.matrix import by
 
 _TEXT, _ARRAYS = (".csv", ".txt", ".dat"), (".npy", ".npz", ".mat")
+_WITH_PLANES = (*_ARRAYS, ".tif", ".tiff", ".fits", ".fit", ".fts")  # files that may hold a volume
 
 
 def _read_matlab(path: Path, name: str) -> np.ndarray:
@@ -133,7 +135,8 @@ def load_with_voxel(
         if psf.dtype.kind not in "biuf":
             raise ValueError(f"it holds {psf.dtype}, not real numbers")
         psf = psf.astype(np.float64)
-        if psf.ndim == 3 and psf.shape[-1] == 3 and not volume:
+        has_planes = found.axes == "Z" if looks_coloured(psf.shape) else file.suffix.lower() in _WITH_PLANES
+        if psf.ndim == 3 and psf.shape[-1] == 3 and not (has_planes if volume is None else volume):
             if np.ptp(psf, axis=-1).any():
                 raise ValueError("its colours differ; convert it to grey, or save one channel")
             psf = psf[..., 0]  # a grey image saved as colour

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from ..errors import InsufficientMemoryError
+from ..errors import InsufficientMemoryError, shown
 from ..image import located
 from .files import load_with_voxel
 from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
@@ -88,6 +89,8 @@ def parse_with_voxel(text: str) -> tuple[np.ndarray, tuple[float, ...] | None]:
     Those of a form are as its VOXEL: (distance of the planes, side of a pixel), or one side for all axes.
     """
     known = "; the forms are " + ", ".join(FORMS)
+    if not isinstance(text, str | PathLike):
+        raise TypeError(f"a PSF's form or file must be text, not {shown(text)}{known}")
     text = str(text)
     name, colon, rest = text.strip().partition(":")
     name = name.strip().lower()

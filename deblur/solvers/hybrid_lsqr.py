@@ -19,6 +19,10 @@ and stops the iteration. Both bases are stored and every new vector is
 orthogonalised against all of them; without that the vectors lose their
 orthogonality and the formula no longer holds.
 
+Below λ/‖H‖² of about 1e-14 rounding hides the residual, and a bound decides
+whether the scene is right. The bound errs on the safe side: of 550 drawn
+problems 7 right scenes were no success, and no wrong scene was one.
+
 References
 ----------
 G. Golub, W. Kahan, SIAM J. Numer. Anal. 2 (1965) 205-224. C. C. Paige, M. A.

@@ -32,7 +32,7 @@ from ..tuning.boundary import SAFE
 from ..verify import Diagnostics, verify
 
 _REFUSED = {
-    "mask": "hide pixels before, or restore the image whole",
+    "mask": "fill hidden pixels before (numpy.ma.filled), or restore the image whole",
     "weights": "restore the image whole",
     "psfs": "give one PSF, or one for each frame as psf",
     "inverse": "no matrix is formed of a tile",

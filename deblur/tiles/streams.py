@@ -20,6 +20,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from ..errors import check_callback
 from ..image import check_output
 from ..image.stores import open_store
 from ..version import __version__
@@ -177,6 +178,7 @@ def stream(
     OSError
         If the store cannot be written or the disk is full; a later start goes on from there.
     """
+    check_callback(progress, "progress", "done", "all")
     if "://" in (path := str(target).removeprefix("file://")):
         raise ValueError(f"{target} is no path of this machine; name a folder on a file system")
     given, rest = parted(options, TileOptions)

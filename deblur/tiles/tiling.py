@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ..device import Array, Device, asnumpy, cores, float_dtype, free_memory, get_xp, is_cupy
+from ..device import Array, Device, asnumpy, cores, float_dtype, free_memory, get_xp, is_cupy, unwrapped
 from ..errors import InsufficientMemoryError
 from ..frames import Axes, min_float_dtype
 from ..image import as_float
@@ -109,9 +109,12 @@ class Tiling:
 
     def __init__(self, img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[TileOptions]) -> None:
         given, rest = parted(options, TileOptions)
-        self.img, self.workers = img, given.pop("workers") or cores()
-        h = asnumpy(check_psf(np.stack([*map(asnumpy, psf)]) if isinstance(psf, list) else psf, axes=(1, 2, 3, 4)))
+        self.img = img = img if hasattr(img, "shape") else unwrapped(img, "the image")
+        self.workers = given.pop("workers") or cores()
+        h = asnumpy(check_psf([*map(asnumpy, psf)] if isinstance(psf, list) else psf, axes=(1, 2, 3, 4)))
         self.layout = layout = Layout(img.shape, h.ndim, given.pop("channel_axis"), given.pop("stack_axis"))
+        if np.any(getattr(img, "mask", False)) or hasattr(getattr(img, "_meta", None), "mask"):
+            rest["mask"] = "that of the masked array"  # which tiles refuse
         dtype = rest.get("dtype")
         self.dtype = min_float_dtype(img.dtype) if dtype is None else float_dtype(np.empty(0, dtype))
         rest["dtype"] = self.dtype.name
@@ -302,6 +305,7 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
             frames = [i for i, d in enumerate(img.dims) if d not in space]
             options["stack_axis"] = [i for i in frames if channel not in (i, i - img.ndim)] or None
         return img.copy(data=tiled(img.data, psf, lam, **options))
-    if not hasattr(img, "dask") and not is_cupy(img):
+    if hasattr(img, "shape") and not hasattr(img, "dask") and not is_cupy(img):
         img = np.asanyarray(img)
-    return Tiling(img, psf, lam, **options)(img)
+    tiling = Tiling(img, psf, lam, **options)
+    return tiling(tiling.img)

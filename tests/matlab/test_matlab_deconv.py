@@ -525,7 +525,7 @@ def test_bad_input(call, message):
 
 
 def test_fun_must_be_a_function():
-    refused(TypeError, "fun must be a function of the PSF, not 7", deconvblind, IMG, PSF, 1, None, None, None, 7)
+    refused(TypeError, "fun must be a function that takes .psf., not 7", deconvblind, IMG, PSF, 1, None, None, None, 7)
 
 
 @pytest.mark.parametrize("function", [deconvwnr, deconvreg, deconvlucy, deconvblind])
