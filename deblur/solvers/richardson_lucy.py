@@ -271,9 +271,9 @@ def _sides(psf: np.ndarray) -> list[int]:
 
 
 def _darkest(problem: Problem, g: Array, w: Array) -> float:
-    """The level below which no scene pixel is taken to lie: of some up to the darkest local mean of the image, that
-    under which one of two images with independent noise predicts the other best. Two pixels count as one along the
-    axes on which the PSF is long; of a large image the prediction is measured in two windows."""
+    """The level below which no scene pixel is taken to lie: from the darkest local mean of the image down, while one of
+    two images with independent noise predicts the other no worse. Two pixels count as one along the axes on which the
+    PSF is long; of a large image the prediction is measured in two windows."""
     xp, blur, (low, high) = problem.xp, problem.operator.shift_invariant, problem.bounds or (0.0, math.inf)
     if blur is None:
         return low
@@ -311,7 +311,12 @@ def _darkest(problem: Problem, g: Array, w: Array) -> float:
                 break
         return min(divergences)
 
-    return float(min(np.linspace(low, highest, 9), key=unlikely))
+    best, least = low, math.inf
+    for level in np.linspace(low, highest, 9)[::-1].tolist():
+        if not (found := unlikely(level)) <= least:
+            break
+        best, least = level, found
+    return best
 
 
 def _variance(problem: Problem, g: Array) -> Array:
