@@ -79,7 +79,7 @@ class CosineSpectrum(OrthogonalSpectrum):
     def synthesise(self, x: Array) -> Array:
         if self._served(x):
             return cosine_gpu.idct(x)
-        return self._device.fft.idctn(x, type=2, axes=self._axes, norm="ortho")
+        return self._device.fft.idctn(x, type=2, axes=self._axes, norm="ortho", overwrite_x=True)
 
     def filtered(self, g: Array, by: Array) -> Array:
         if self._served(g):
