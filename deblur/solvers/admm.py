@@ -31,7 +31,6 @@ import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
@@ -48,7 +47,6 @@ from .certificate import excess
 from .domain import BlockMap, domain_of, splits
 from .schedule import Schedule, history
 from .splits import Extrapolation, State, Steps
-from .start import all_weights
 
 
 def refuses(problem: Problem) -> str | None:
@@ -86,17 +84,6 @@ class Admm:
         self.domain = domain = domain_of(problem)
         self.regularizers = REGULARIZERS.get(problem.regularizer, ())
         self.boxed = problem.bounds is not None or domain.pinned or not self.regularizers
-
-    @cached_property
-    def w(self) -> Array:
-        """W on the domain, zero beyond the frame."""
-        return self.on_domain(all_weights(self.problem))
-
-    def on_domain(self, part: Array) -> Array:
-        """Images (k, c, M, N) laid into those that K gives."""
-        out = self.problem.xp.zeros((*part.shape[:2], *self.domain.data_shape), self.problem.dtype)
-        out[(..., *self.domain.frame)] = part
-        return out
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Minimise for frames that share regularizers and stop together; see `deblur.problem.Factor`.
