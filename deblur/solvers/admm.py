@@ -67,8 +67,10 @@ def memory(problem: Problem) -> float:
     # Each core has a block of the differences, the relaxed and the new ones, and of what their proximal map takes.
     blocks = 0 if problem.device.gpu is not None else min(usable_cores() << 19, problem.frames * domain) * 4 * parts
     # Two copies of each split's images, one split being the data's; x, the next x, K x, the right-hand side, a
-    # spectrum, the data, W; K, |K|² and the step's inverse in frequency; the image's own data.
-    return problem.frames * domain * (12 + 2 * parts + 2 * boxed) + blocks + freed(domain)
+    # spectrum; K, |K|² and the step's inverse in frequency; the image's own data. Of volumes on the host K x has the
+    # memory of its spectrum; on a GPU the data and W are there, too.
+    arrays = 12 if problem.device.gpu is not None else 9 if problem.axes == 3 else 10
+    return problem.frames * domain * (arrays + 2 * parts + 2 * boxed) + blocks + freed(domain)
 
 
 def prepare(problem: Problem) -> Admm:

@@ -240,8 +240,7 @@ def _stored(a: list[Array], u: list[Array], t: list[Array], q: list[Array], new:
         dual = _square(copy)
         copy[...] = now
         now *= 2
-        now -= relaxed
-        shown[...] = now
+        get_xp(now).subtract(now, relaxed, out=shown)
         found = _square(seen - copy), dual, _square(seen), _square(copy)
         sums = [s + v for s, v in zip(sums, found, strict=True)]
     return sums
