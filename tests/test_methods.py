@@ -64,10 +64,10 @@ SCENES = {"fft": 6.6, "dct": 8.4, "pcg": 8.8, "tv": 24.0, "richardson-lucy": 15.
 def test_a_volume_takes_the_memory_that_its_method_states(name, rng):
     g, method, lam = rng.poisson(20, (40, 96, 96)).astype(np.float32), METHODS[name], 0.01 * (name[0] != "r")
     blur = Blur(deblur.psf.gaussian((5, 7, 7), 1.5), g.shape, BOUNDARY.get(name, "unknown"))
-    most = 4 if method.iterative else None
+    options = {"boundary": blur.boundary, "max_iterations": 4 if method.iterative else None, "check": False}
     for of in (g[:20, :20, :20], g):  # the first imports what it needs
         tracemalloc.start()
-        deblur.solve(of, blur.psf, lam, method=name, boundary=blur.boundary, max_iterations=most, check=False)
+        deblur.solve(of, blur.psf, lam, method=name, **options)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     needed = method.memory(Problem(blur, lam, method.regularizer, dtype=g.dtype))

@@ -241,7 +241,7 @@ def _stored(a: list[Array], u: list[Array], t: list[Array], q: list[Array], new:
         copy[...] = now
         now *= 2
         get_xp(now).subtract(now, relaxed, out=shown)
-        found = _square(seen - copy), dual, _square(seen), _square(copy)
+        found = _square(get_xp(now).subtract(seen, copy, out=now)), dual, _square(seen), _square(copy)
         sums = [s + v for s, v in zip(sums, found, strict=True)]
     return sums
 
