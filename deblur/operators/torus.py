@@ -31,6 +31,13 @@ class Torus:
     def analyse(self, x: Array, overwrite: bool = False) -> Array:
         """Half spectra of images no larger than the torus, laid into its first corner."""
         if self.device.gpu is None:  # axis by axis: lines of zeros are not transformed
+            if len(self.lengths) == 3:
+                shape = (*x.shape[:-3], *self.lengths[:-1], self.lengths[-1] // 2 + 1)
+                volume = np.empty(shape, np.result_type(x, np.complex64))
+                volume[..., x.shape[-3] :, :, :] = 0
+                for at in _slices(x.shape):
+                    volume[at] = Torus(self.lengths[1:]).analyse(x[at])
+                return scipy.fft.fft(volume, axis=-3, overwrite_x=True)
             spectrum = scipy.fft.rfft(x, self.lengths[-1])
             for axis in self._axes[-2::-1]:
                 spectrum = scipy.fft.fft(spectrum, self.lengths[axis], axis, overwrite_x=True)
@@ -43,6 +50,13 @@ class Torus:
         """The images of half spectra: the first corner of that shape, or the whole torus."""
         shape = self.lengths if shape is None else shape
         if self.device.gpu is None:
+            if len(self.lengths) == 3:  # images take the place of spectra that are not needed any more
+                volume = np.ascontiguousarray(scipy.fft.ifft(spectrum, axis=-3, overwrite_x=overwrite))
+                size = (*spectrum.shape[:-3], *shape)
+                out = volume.view(volume.real.dtype).reshape(-1)[: math.prod(size)].reshape(size)
+                for at in _slices(size):
+                    out[at] = Torus(self.lengths[1:]).synthesise(volume[at], True, shape[1:])
+                return out
             for axis in self._axes[:-1]:
                 spectrum = scipy.fft.ifft(spectrum, axis=axis, overwrite_x=overwrite)
                 spectrum = spectrum[(..., slice(shape[axis]), *(slice(None),) * (-1 - axis))]
@@ -97,6 +111,13 @@ class Torus:
             return torus_gpu.spectrum(psf, self.lengths, (0, 0), None)
         c = self.analyse(self.device.xp.asarray(psf))
         return c.real**2 + c.imag**2
+
+
+def _slices(shape: Sequence[int]) -> list[tuple[int | slice, ...]]:
+    """Where volumes (..., L, M, N) have slices that fit the cache of the cores together."""
+    step = max(1, (scipy.fft.get_workers() << 17) // math.prod(shape[-2:]))
+    parts = [slice(first, min(first + step, shape[-3])) for first in range(0, shape[-3], step)]
+    return [(*at, part) for at in np.ndindex(*shape[:-3]) for part in parts]
 
 
 def corner(x: Array, shape: Sequence[int]) -> Array:

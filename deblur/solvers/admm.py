@@ -31,7 +31,6 @@ import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
@@ -48,7 +47,6 @@ from .certificate import excess
 from .domain import BlockMap, domain_of, splits
 from .schedule import Schedule, history
 from .splits import Extrapolation, State, Steps
-from .start import all_weights
 
 
 def refuses(problem: Problem) -> str | None:
@@ -69,8 +67,10 @@ def memory(problem: Problem) -> float:
     # Each core has a block of the differences, the relaxed and the new ones, and of what their proximal map takes.
     blocks = 0 if problem.device.gpu is not None else min(usable_cores() << 19, problem.frames * domain) * 4 * parts
     # Two copies of each split's images, one split being the data's; x, the next x, K x, the right-hand side, a
-    # spectrum, the data, W; K, |K|² and the step's inverse in frequency; the image's own data.
-    return problem.frames * domain * (12 + 2 * parts + 2 * boxed) + blocks + freed(domain)
+    # spectrum; K, |K|² and the step's inverse in frequency; the image's own data. Of volumes on the host K x has the
+    # memory of its spectrum; on a GPU the data and W are there, too.
+    arrays = 12 if problem.device.gpu is not None else 9 if problem.axes == 3 else 10
+    return problem.frames * domain * (arrays + 2 * parts + 2 * boxed) + blocks + freed(domain)
 
 
 def prepare(problem: Problem) -> Admm:
@@ -86,17 +86,6 @@ class Admm:
         self.domain = domain = domain_of(problem)
         self.regularizers = REGULARIZERS.get(problem.regularizer, ())
         self.boxed = problem.bounds is not None or domain.pinned or not self.regularizers
-
-    @cached_property
-    def w(self) -> Array:
-        """W on the domain, zero beyond the frame."""
-        return self.on_domain(all_weights(self.problem))
-
-    def on_domain(self, part: Array) -> Array:
-        """Images (k, c, M, N) laid into those that K gives."""
-        out = self.problem.xp.zeros((*part.shape[:2], *self.domain.data_shape), self.problem.dtype)
-        out[(..., *self.domain.frame)] = part
-        return out
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Minimise for frames that share regularizers and stop together; see `deblur.problem.Factor`.

@@ -27,7 +27,7 @@ class ArraySteps(Steps):
         self.factor, self.problem, self.xp, self.g = factor, problem, problem.xp, g
         self.domain, self.blocks, self.held = factor.domain, blocks, held
         self.shape = (*g.shape[:2], *self.domain.shape)
-        self.wide, self.w = factor.on_domain(g), factor.w
+        self.w = all_weights(problem)
         self.right = self.xp.empty(self.shape, self.problem.dtype)
         # All differences, also those that leave the scene.
         self.counted = problem.operator.boundary.wraps
@@ -138,19 +138,26 @@ class ArraySteps(Steps):
         split, fidelity, domain = self.splits[0], self.problem.fidelity, self.domain
 
         def data(i: int, rows: slice) -> list:
-            g, w = self.wide[i, :, rows], self.w[i % len(self.w), :, rows]
             a, u, t = ([v[i, :, rows] for v in kind] for kind in (kx, split.u, split.t))
             q = [_relaxed(*parts) for parts in zip(a, u, t, strict=True)]
+            new = [v.copy() for v in q]  # as they are beyond the frame, where there are no data
+            top, sides = range(domain.data_shape[0])[domain.frame[0]], domain.frame[1:]
+            first, last = max(rows.start, top.start), min(rows.stop, top.stop)
+            if first >= last:
+                return [[0.0, *_stored(a, u, t, q, new)]]
+            here, image = (slice(first, last), *sides), slice(first - top.start, last - top.start)
+            at = (slice(None), slice(first - rows.start, last - rows.start), *sides)
+            g, w = self.g[i, :, image], self.w[i % len(self.w), :, image]
             if not domain.mixed:
-                [seen] = new = [fidelity.prox(q[0], g, w, split.rho)]
+                seen = new[0][at] = fidelity.prox(q[0][at], g, w, split.rho)
             else:
                 # The data see Σ m q alone, and what moves it is spread over all q as m is.
-                mixed = [m[rows] for m in domain.mixed]
-                power = domain.mixed_power[rows]
-                before = sum(m * v for m, v in zip(mixed, q, strict=True))
+                mixed, power = [m[here] for m in domain.mixed], domain.mixed_power[here]
+                before = sum(m * v[at] for m, v in zip(mixed, q, strict=True))
                 seen = fidelity.prox(before, g, w, split.rho / power)
                 move = (seen - before) / power
-                new = [v + m * move for m, v in zip(mixed, q, strict=True)]
+                for m, v in zip(mixed, new, strict=True):
+                    v[at] += m * move
             value = fidelity.total(seen, g, w)
             return [[value, *_stored(a, u, t, q, new)]]
 
@@ -233,9 +240,8 @@ def _stored(a: list[Array], u: list[Array], t: list[Array], q: list[Array], new:
         dual = _square(copy)
         copy[...] = now
         now *= 2
-        now -= relaxed
-        shown[...] = now
-        found = _square(seen - copy), dual, _square(seen), _square(copy)
+        get_xp(now).subtract(now, relaxed, out=shown)
+        found = _square(get_xp(now).subtract(seen, copy, out=now)), dual, _square(seen), _square(copy)
         sums = [s + v for s, v in zip(sums, found, strict=True)]
     return sums
 

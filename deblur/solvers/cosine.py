@@ -46,8 +46,9 @@ def memory(problem: Problem) -> float:
     """Bytes of the verification, which takes more than the solve: see the terms."""
     size, frames, torus = problem.dtype.itemsize, problem.frames, math.prod(problem.blur.torus().lengths)
     # The eigenvalues and the filter; the PSF's spectrum on the torus; of each frame the scene, and for Hf the
-    # continued scene, the same with zeros, and its spectrum.
-    return ((2 + frames) * problem.blur.shape[0] + (1 + 3 * frames) * torus) * size + freed(torus * size)
+    # continued scene, its spectrum, and, but for volumes on the host, the same with zeros.
+    products = 2 if problem.axes == 3 and problem.device.gpu is None else 3
+    return ((2 + frames) * problem.blur.shape[0] + (1 + products * frames) * torus) * size + freed(torus * size)
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
@@ -79,7 +80,7 @@ class CosineSpectrum(OrthogonalSpectrum):
     def synthesise(self, x: Array) -> Array:
         if self._served(x):
             return cosine_gpu.idct(x)
-        return self._device.fft.idctn(x, type=2, axes=self._axes, norm="ortho")
+        return self._device.fft.idctn(x, type=2, axes=self._axes, norm="ortho", overwrite_x=True)
 
     def filtered(self, g: Array, by: Array) -> Array:
         if self._served(g):

@@ -190,9 +190,11 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
     count = stop.max_iterations or (300 if by_error else 1000)
     if by_error:
         problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
-        darkest = _darkest(problem, g, w)
+        both = _two(problem, g)
+        darkest = _darkest(problem, g, w, both)
         problem = replace(problem, bounds=(darkest, high))
-        count, converged, why = _least_error(problem, g, w, start, count)
+        count, converged, why = _least_error(problem, both, w, start, count)
+        del both
         if darkest > low:
             why += f"; nothing is taken to be darker than {darkest * g.size / float(sum_of(g)):.0%} of the image's mean"
     objective, changes = [], []
@@ -229,20 +231,19 @@ def _two(problem: Problem, g: Array) -> Array:
     return xp.concatenate([g + noise, g - noise])
 
 
-def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
+def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
     """(the number of iterations after which f is expected nearest to the truth, whether it was found, words)."""
     where, psf = "", problem.operator.mean_blur.psf
     sides = _sides(psf)
-    windows = cut(problem, g, w, side=sides, interior=True, most=2 if psf.ndim == 3 else None)
+    windows = cut(problem, both, w, side=sides, interior=True, most=2 if psf.ndim == 3 else None)
     if windows is not None:
-        problem, g, w = windows
-        start, where = None, f" in {len(g)} windows of {by(g.shape[2:])} pixels"
-        w = problem.xp.concatenate([w, w])
-    run = _Run(problem, _two(problem, g), w, watched=True)
-    step = max(int((2 * g.size / _WINDOW**2) ** (1 / psf.ndim)), 1)  # some pixels suffice
+        problem, both, w = windows
+        start, where = None, f" in {len(both) // 2} windows of {by(both.shape[2:])} pixels"
+    run = _Run(problem, both, w, watched=True)
+    step = max(int((both.size / _WINDOW**2) ** (1 / psf.ndim)), 1)  # some pixels suffice
     middle = [
         slice(c.start + (n - min(n, side)) // 2, c.start + (n + min(n, side)) // 2, step)
-        for c, n, side in zip(problem.operator.crop, g.shape[2:], sides, strict=True)
+        for c, n, side in zip(problem.operator.crop, both.shape[2:], sides, strict=True)
     ]
     kept: list[tuple[int, Array, Array, float]] = []
     found, count, due = False, 0, 1
@@ -250,7 +251,7 @@ def _least_error(problem: Problem, g: Array, w: Array, start: Array | None, limi
         at = n + run.ahead
         if at >= due:
             due = max(at + 1, round(1.1 * at))
-            one, other = (half.copy() for half in run.point[(..., *middle)].reshape(2, -1))
+            one, other = (run.point[(slice(i, None, 2), ..., *middle)].copy() for i in range(2))
             kept.append((at, one, other, float(sum_of((one - other) ** 2)) / 4))
             errors = [float(sum_of((one - a) * (other - b))) + noisy for _, a, b, noisy in kept]
             count = kept[int(np.argmin(errors))][0]
@@ -270,10 +271,10 @@ def _sides(psf: np.ndarray) -> list[int]:
     return [max(_WINDOW, 3 * longest) if psf.ndim < 3 else max(_WINDOW // 4, 2 * longest)] * psf.ndim
 
 
-def _darkest(problem: Problem, g: Array, w: Array) -> float:
-    """The level below which no scene pixel is taken to lie: of some up to the darkest local mean of the image, that
-    under which one of two images with independent noise predicts the other best. Two pixels count as one along the
-    axes on which the PSF is long; of a large image the prediction is measured in two windows."""
+def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
+    """The level below which no scene pixel is taken to lie: from the darkest local mean of the image down, while one of
+    two images with independent noise predicts the other no worse. Two pixels count as one along the axes on which the
+    PSF is long; of a large image the prediction is measured in two windows."""
     xp, blur, (low, high) = problem.xp, problem.operator.shift_invariant, problem.bounds or (0.0, math.inf)
     if blur is None:
         return low
@@ -286,8 +287,7 @@ def _darkest(problem: Problem, g: Array, w: Array) -> float:
             x = (x[(..., slice(0, end, 2), *rest)] + x[(..., slice(1, end, 2), *rest)]) / 2
         return x
 
-    both = coarse(_two(problem, g))
-    g, w = filled(g, w), coarse(xp.broadcast_to(w, g.shape))
+    both, g, w = coarse(both), filled(g, w), coarse(xp.broadcast_to(w, g.shape))
     padded = np.pad(blur.psf, [(0, m % 2 * (i - len(sizes) in halved)) for i, (m, _) in enumerate(sizes)])
     blur = Blur(coarse(padded) * 2 ** len(halved), both.shape[2:], str(blur.boundary))
     problem = replace(problem, operator=blur, fidelity=replace(problem.fidelity, weights=w))
@@ -311,7 +311,12 @@ def _darkest(problem: Problem, g: Array, w: Array) -> float:
                 break
         return min(divergences)
 
-    return float(min(np.linspace(low, highest, 9), key=unlikely))
+    best, least = low, math.inf
+    for level in np.linspace(low, highest, 9)[::-1].tolist():
+        if not (found := unlikely(level)) <= least:
+            break
+        best, least = level, found
+    return best
 
 
 def _variance(problem: Problem, g: Array) -> Array:

@@ -328,3 +328,12 @@ def test_a_dense_matrix_that_cannot_fit_is_refused_with_figures():
     assert caught.value.free < caught.value.needed
     with pytest.raises(InsufficientMemoryError):
         Blur(np.ones((3, 3)), (1024, 1024)).to_dense()
+
+
+def test_large_volumes_are_transformed_slice_by_slice(rng):
+    psf, f = rng.random((3, 5, 7)), rng.standard_normal((2, 20, 120, 130))
+    blur = Blur(psf, f.shape[1:], "zero")
+    seen = blur.forward(f)
+    for found, of, h in ((seen, f, psf), (blur.adjoint(seen), seen.copy(), np.flip(psf))):
+        expected = scipy.signal.fftconvolve(of, h[None], mode="same", axes=(1, 2, 3))
+        assert np.abs(found - expected).max() <= 1e-12 * np.abs(expected).max()

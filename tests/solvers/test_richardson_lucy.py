@@ -229,18 +229,13 @@ def test_float32_stays_and_agrees(rng, xp):
     assert np.abs(one - two).max() <= 2e-4
 
 
-def test_black_image(rng):
+def test_a_black_frame_alone_and_among_others(rng):
     blur = Blur(PSFS["asymmetric"], (9, 8), "unknown")
-    run = restored(blur, np.zeros((9, 8)))
+    g = np.stack([np.zeros((9, 8)), blurred(blur, rng)])[:, None]
+    run, together = restored(blur, g[0, 0]), solve(lucy(blur, rtol=1e-3), g)
     assert run.converged
     assert not run.scene.any()
     assert len(run.history.objective) == len(run.history.primal) == len(run.history.dual) == 1
-
-
-def test_a_black_frame_among_others(rng):
-    blur = Blur(PSFS["asymmetric"], (9, 8), "unknown")
-    g = np.stack([np.zeros((9, 8)), blurred(blur, rng)])[:, None]
-    together = solve(lucy(blur, rtol=1e-3), g)
     assert not together.scene[0].any()
     np.testing.assert_array_equal(together.scene[1, 0], restored(blur, g[1, 0], rtol=1e-3).scene)
 
@@ -320,13 +315,16 @@ def test_counts_below_zero_are_raised_and_not_clipped(rng):
 
 
 @pytest.mark.parametrize("axes", [2, 3])
-def test_no_pixel_is_darker_than_the_background_of_the_scene(rng, axes):
+def test_no_pixel_is_darker_than_the_background_of_the_scene(rng, axes, monkeypatch):
     """Light of a dark background that zero alone bounds goes into noise and across the border."""
+    runs, run = [], richardson_lucy._Run
+    monkeypatch.setattr(richardson_lucy, "_Run", lambda *a, **more: runs.append(a) or run(*a, **more))
     blur, _, scene = beads(rng, (96, 96) if axes == 2 else (16, 32, 40), deblur.psf.gaussian((9,) * axes, 1.5), 1000)
     scene[..., : scene.shape[-1] // 2] = 0
     g = rng.poisson(blur.forward(scene + 100).clip(0)).astype(float)
     found = restored(blur, g)
     assert 75 <= found.scene.min() <= 105
+    assert len(runs) <= 6  # levels far below the background are not tried
     free = restored(blur, g, rtol=1e-300, max_iterations=found.iterations)
     assert error_of(blur, found.scene, scene + 100) < 0.95 * error_of(blur, free.scene, scene + 100)
 
