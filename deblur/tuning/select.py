@@ -175,6 +175,9 @@ def apply_rule(
     if not problem.asked:
         operator = problem.linear_form.operator
         frames = g.reshape(-1, *operator.image_shape)
+        known = problem.noise
+        if noise is None and known is not None and known.read > 0 and rule in ("auto", "gcv"):
+            noise = known.level  # where cross-validation does not settle
         return linear_choice(operator, frames, rule, noise=noise, quick=quick)
     if prepare is None:
         raise ValueError(

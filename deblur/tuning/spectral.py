@@ -336,8 +336,9 @@ def linear_choice(
             choice = apply(sums, rule, level, source)
             choice = _coloured(choice, sums, operator.boundary.open) if norm == "scene" else choice
     if rule == "gcv" and not still:  # the discrepancy needs no trace
-        noise = noise_level(g, axes=g.ndim - 1) if shows_noise(g, g.ndim - 1) else 0.0
-        other = apply(sums, "discrepancy", noise, "estimated")
+        if noise is None and shows_noise(g, g.ndim - 1):
+            noise = noise_level(g, None if blur is None else blur.psf, g.ndim - 1)
+        other = apply(sums, "discrepancy", noise or 0.0, "estimated")
         if other.converged and other.lam > choice.lam:
             reason = f"{other.reason}; cross-validation was not followed: {choice.remark}"
             return replace(other, reason=reason, remark=choice.remark)
@@ -378,10 +379,14 @@ def from_spectrum(
     for sums in found:
         choice = choose_from(sums, "gcv", None, "not used", bounds=bounds)
         implied, power = math.sqrt(sums.implied_variance(choice.lam)), float(sums.power.sum())
-        leaks = implied <= _LEAK * math.sqrt(power / sums.pixels)
-        choice = _coloured(choice, sums, True)
+        most = _LEAK * math.sqrt(power / sums.pixels)
+        leaks, raised = implied <= most, _coloured(choice, sums, True)
+        if math.sqrt(sums.implied_variance(raised.lam)) > most:
+            choice = raised
         sound = choice.converged and energy <= _HIDDEN * power
-        sound = sound and not (leaks and implied > _SEEN * noise_level(first[middle], axes=first.ndim))
+        sound = sound and not (
+            leaks and implied > _SEEN * noise_level(first[middle], None if blur is None else blur.psf, first.ndim)
+        )
         if blur is None:
             choice = _raised(choice, math.sqrt(2), "parts only resemble the whole")
         choices.append(_cautious(choice, sums) if sound else None)

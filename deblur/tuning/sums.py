@@ -138,9 +138,8 @@ class FilterSums:
         for a scene, and rises for noise: it is noise from where it is `beyond` times its least. The octaves before have
         as much noise, in the mean.
         """
-        octave, of_power = (
-            np.log2(self.top / np.maximum(x, 2.0**-80 * self.top)).astype(int) for x in (self.operator, self.values)
-        )
+        least, both = 2.0**-80 * self.top, (self.operator, self.values)
+        octave, of_power = (np.log2(self.top / np.maximum(x, least)).astype(int) for x in both)
         count, passed = (self.frames * np.bincount(octave, x, 81) for x in (self.counts, self.operator * self.counts))
         power = np.bincount(of_power, self.power, 81)
         some = np.flatnonzero((count >= 64) & (passed > 0))[1:]  # the prior scene takes what passes
