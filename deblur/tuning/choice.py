@@ -112,6 +112,8 @@ def check_rule(rule: str, problem: Problem | None = None, noise: float | None = 
 
 #: What a λ shows at which the scene grows again.
 AMPLIFIED = "the scene there is ruled by amplified error: the model of the blur is wrong"
+#: What lies in the image beyond a λ that is larger than the rule's, since cross-validation takes it for the scene.
+COLOURED = "what lies beyond is noise that lacks fine frequencies, or the model of the blur is wrong"
 
 
 def explained(lam: float, rule: str, how: str, level: str = "", remark: str = "") -> str:

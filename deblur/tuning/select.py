@@ -16,7 +16,7 @@ from ..operators.operator import Operator
 from ..problem import Problem
 from ..solvers.noise import noise_level, noise_variance, shows_noise
 from ..solvers.start import filled, prior_scene
-from .choice import RULES, LambdaChoice, check_rule
+from .choice import COLOURED, RULES, LambdaChoice, check_rule
 from .sampled import Prepare, search
 from .spectral import RANGE_ITERATIVE, SMALL, from_spectrum, linear_choice
 
@@ -122,6 +122,8 @@ def with_psf_error(choice: LambdaChoice, problem: Problem, rule: str) -> LambdaC
         return choice
     # An error that was read off the image counts by its part of all noise: below the noise it is uncertain.
     share = (known.left / known.level) ** 2 if known.uncertainty else 1.0
+    if choice.remark == COLOURED and known.uncertainty:
+        share *= 0.3  # it is read off the same noise, which λ allows for
     lam = choice.lam + share * (known.psf_error * problem.operator.dc_gain) ** 2
     why = f"raised by {share:.2g} ε², the PSF being wrong by ε = {known.psf_error:.2g}"
     return replace(choice, lam=lam, reason=f"{choice.reason}; {why}")
@@ -173,6 +175,9 @@ def apply_rule(
     if not problem.asked:
         operator = problem.linear_form.operator
         frames = g.reshape(-1, *operator.image_shape)
+        known = problem.noise
+        if noise is None and known is not None and known.read > 0 and rule in ("auto", "gcv"):
+            noise = known.level  # where cross-validation does not settle
         return linear_choice(operator, frames, rule, noise=noise, quick=quick)
     if prepare is None:
         raise ValueError(

@@ -62,7 +62,7 @@ from ..operators.operator import Operator, check_operator
 from ..problem import Problem
 from ..solvers.krylov import Bidiagonalization
 from ..solvers.noise import check_noise, estimate_noise, noise_level, shows_noise
-from .choice import AMPLIFIED, RULES, LambdaChoice, Search, check_rule, explained, restated, vertex
+from .choice import AMPLIFIED, COLOURED, RULES, LambdaChoice, Search, check_rule, explained, restated, vertex
 from .sums import FilterSums, Lambdas, exact_sums, local_sums, spectral_sums
 
 NORMS = ("scene", "data")
@@ -334,9 +334,14 @@ def linear_choice(
             choice, sums, still = _bidiagonalized(operator, g, gcv, max_steps, tolerance)
         else:
             choice = apply(sums, rule, level, source)
-    ran_down = not choice.converged and int(np.argmin(choice.values)) == 0
-    if rule == "gcv" and (ran_down or not still):
-        return _without_trace(choice, sums, g, apply)
+            choice = _coloured(choice, sums, operator.boundary.open) if norm == "scene" else choice
+    if rule == "gcv" and not still:  # the discrepancy needs no trace
+        if noise is None and shows_noise(g, g.ndim - 1):
+            noise = noise_level(g, None if blur is None else blur.psf, g.ndim - 1)
+        other = apply(sums, "discrepancy", noise or 0.0, "estimated")
+        if other.converged and other.lam > choice.lam:
+            reason = f"{other.reason}; cross-validation was not followed: {choice.remark}"
+            return replace(other, reason=reason, remark=choice.remark)
     return _cautious(choice, sums) if quick else choice
 
 
@@ -374,13 +379,27 @@ def from_spectrum(
     for sums in found:
         choice = choose_from(sums, "gcv", None, "not used", bounds=bounds)
         implied, power = math.sqrt(sums.implied_variance(choice.lam)), float(sums.power.sum())
-        leaks = implied <= _LEAK * math.sqrt(power / sums.pixels)
+        most = _LEAK * math.sqrt(power / sums.pixels)
+        leaks, raised = implied <= most, _coloured(choice, sums, True)
+        if math.sqrt(sums.implied_variance(raised.lam)) > most:
+            choice = raised
         sound = choice.converged and energy <= _HIDDEN * power
-        sound = sound and not (leaks and implied > _SEEN * noise_level(first[middle], axes=first.ndim))
+        sound = sound and not (
+            leaks and implied > _SEEN * noise_level(first[middle], None if blur is None else blur.psf, first.ndim)
+        )
         if blur is None:
             choice = _raised(choice, math.sqrt(2), "parts only resemble the whole")
         choices.append(_cautious(choice, sums) if sound else None)
     return choices or nothing
+
+
+def _coloured(choice: LambdaChoice, sums: FilterSums, converged: bool) -> LambdaChoice:
+    """`choice`, or the λ of least expected error for noise of any colour, if ‖f_λ‖ is mostly such noise."""
+    if choice.rule != "gcv" or sums.solution(choice.lam) <= 3 * sums.solution(sums.balanced(choice.lambdas, 16.0)):
+        return choice
+    lam = sums.balanced(choice.lambdas, 2.0)
+    reason = explained(lam, "gcv", f"by {sums.decomposition}", "", COLOURED)
+    return replace(choice, lam=lam, remark=COLOURED, converged=converged, reason=reason)
 
 
 def _cautious(choice: LambdaChoice, sums: FilterSums) -> LambdaChoice:
@@ -405,24 +424,6 @@ def _raised(choice: LambdaChoice, factor: float, why: str) -> LambdaChoice:
     words = f"λ = {lam:.3g}, {factor:.2g} times the one that"
     reason = choice.reason.replace(f"λ = {choice.lam:.3g}", words)
     return replace(choice, lam=lam, reason=f"{reason}: {why}")
-
-
-def _without_trace(
-    choice: LambdaChoice, sums: FilterSums, g: Array, apply: Callable[..., LambdaChoice]
-) -> LambdaChoice:
-    """`choice`, or a fallback where cross-validation ran down to amplified error, or had not converged.
-
-    (For data without noise the smallest λ is right, and the scene does not change there.) The fallback rule is the
-    discrepancy with estimated noise: it needs no trace, and its larger λ is solved for in fewer steps. Where error
-    dominates even there it is the L-curve's corner, not converged, which does least harm.
-    """
-    level = noise_level(g, axes=g.ndim - 1) if shows_noise(g, g.ndim - 1) else 0.0
-    for rule, noise, source in (("discrepancy", level, "estimated"), ("lcurve", None, "not used")):
-        other = apply(sums, rule, noise, source)
-        if other.converged and other.lam > choice.lam and (rule == "discrepancy" or not choice.converged):
-            reason = f"{other.reason}; cross-validation was not followed: {choice.remark}"
-            return replace(other, reason=reason, remark=choice.remark, converged=rule == "discrepancy")
-    return choice
 
 
 def _bidiagonalized(

@@ -131,6 +131,26 @@ class FilterSums:
         growth = here / np.where(above > 0, above, 1.0)
         return bool(growth[0] > GROWTH**2 * growth.min())
 
+    def balanced(self, lambdas: np.ndarray, beyond: float) -> float:
+        """The λ of least expected error ‖f_λ − f‖², for noise of any colour.
+
+        The power seen in an octave of σ², over what is passed of a scene whose parts are alike, falls with the octaves
+        for a scene, and rises for noise: it is noise from where it is `beyond` times its least. The octaves before have
+        as much noise, in the mean.
+        """
+        least, both = 2.0**-80 * self.top, (self.operator, self.values)
+        octave, of_power = (np.log2(self.top / np.maximum(x, least)).astype(int) for x in both)
+        count, passed = (self.frames * np.bincount(octave, x, 81) for x in (self.counts, self.operator * self.counts))
+        power = np.bincount(of_power, self.power, 81)
+        some = np.flatnonzero((count >= 64) & (passed > 0))[1:]  # the prior scene takes what passes
+        count, passed, power = count[some], passed[some], power[some]
+        scene = passed * np.minimum.accumulate(power / passed)
+        found = np.where(power > beyond * scene, power - scene, 0) / count
+        noise = np.minimum(count * np.maximum.accumulate(found[::-1])[::-1], power)
+        s2, lam = passed / count, lambdas[:, None]
+        error = (lam**2 * (power - noise) / s2 + s2 * noise) / (s2 + lam) ** 2
+        return float(lambdas[np.argmin(error.sum(axis=1))])
+
     def curvature(self, lam: float) -> float:
         """Curvature of the L-curve (log √ρ, log √ξ) at λ, positive at a corner; all derivatives by log λ.
 
