@@ -206,8 +206,6 @@ def _targets(args: argparse.Namespace) -> dict[str, str]:
     folder = os.path.isdir(args.input[0]) or out.is_dir() or args.output.endswith("/")
     if stores or (one and not folder):
         return {args.input[0]: args.output}
-    if not out.is_dir() and (out.exists() or out.suffix.lower() in image.FORMATS):
-        raise NotADirectoryError(f"{out} is the name of a file, and several images need a folder: name one")
     sources: dict[str, str] = {}
     for name in args.input:
         for path in _images_in(Path(name)) if os.path.isdir(name) else [Path(name)]:
@@ -217,6 +215,8 @@ def _targets(args: argparse.Namespace) -> dict[str, str]:
             if other != str(path):
                 why = f"{other} and {path} would both become {target}"
                 raise ValueError(f"{why}: rename one, or use two folders")
+    if not out.is_dir() and (out.exists() or out.suffix.lower() in image.FORMATS):
+        raise NotADirectoryError(f"{out} is the name of a file, and several images need a folder: name one")
     out.mkdir(parents=True, exist_ok=True)
     return {path: target for target, path in sources.items()}
 

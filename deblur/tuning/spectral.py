@@ -394,8 +394,12 @@ def from_spectrum(
 
 
 def _coloured(choice: LambdaChoice, sums: FilterSums, converged: bool) -> LambdaChoice:
-    """`choice`, or the λ of least expected error for noise of any colour, if ‖f_λ‖ is mostly such noise."""
-    if choice.rule != "gcv" or sums.solution(choice.lam) <= 3 * sums.solution(sums.balanced(choice.lambdas, 16.0)):
+    """`choice`, or the λ of least expected error for noise of any colour, if ‖f_λ‖ is mostly such noise.
+
+    Small images have too few values in an octave to tell noise from texture.
+    """
+    small = choice.rule != "gcv" or sums.pixels < SMALL / 2
+    if small or sums.solution(choice.lam) <= 3 * sums.solution(sums.balanced(choice.lambdas, 16.0)):
         return choice
     lam = sums.balanced(choice.lambdas, 2.0)
     reason = explained(lam, "gcv", f"by {sums.decomposition}", "", COLOURED)
