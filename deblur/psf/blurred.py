@@ -163,7 +163,7 @@ def _status(
         f"noise is {noise:.2f} of the image's standard deviation": noise > 0.3,
         f"{alike}, {_ALIKE} or more are needed": similarity < _ALIKE,
         f"the image's power spectrum contradicts one of them, by {error:.2g} of its sum": error > 0.1,
-        f"{edges:.0%} of a scene's pixels are edges, a texture: 65 % or less is needed": edges > 0.65,
+        f"{edges:.0%} of a scene's pixels are edges, a texture: 45 % or less is needed": edges > 0.45,
     }
     held = [reason for reason, applies in doubts.items() if applies]
     status = PSFStatus.DOUBTFUL if held else PSFStatus.ROUGH
