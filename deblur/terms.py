@@ -18,7 +18,7 @@ from types import ModuleType
 import numpy as np
 
 from . import terms_gpu
-from .device import Array, get_xp, is_cupy
+from .device import Array, fused, get_xp, is_cupy
 from .norms import squares, total
 
 # ---------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class Regularizer:
             return 0.5 * self.weight * reduce(add, map(squares, u))
         if self.norm == "absolute":
             return self.weight * reduce(add, (total(abs(c)) for c in u))
-        return self.weight * total(get_xp(u[0]).sqrt(_power(u)))
+        return self.weight * total(_length(u))
 
     def prox(self, q: Sequence[Array], tau: float) -> list[Array]:
         """The u that minimises τ·regularizer(u) + ½‖u − q‖².
@@ -259,17 +259,27 @@ class Regularizer:
             return [c * (1 / (1 + tau)) for c in q]
         if self.norm == "absolute":
             return [c - xp.clip(c, -tau, tau) for c in q]
-        n = xp.sqrt(_power(q))
-        shrink = 1 - tau / xp.maximum(n, tau or 1)  # 0 where |q| ≤ τ, and no division by zero
-        return [c * shrink for c in q]
+        return list(_shrunk(_length(q), *q[0].dtype.type([tau, tau or 1]), *q))
 
 
-def _power(u: Sequence[Array]) -> Array:
-    """|u|² over differences and colours: (k, 1, ...)."""
+def _length(u: Sequence[Array]) -> Array:
+    """|u| over differences and colours: (k, 1, ...)."""
+    total = _sum_of_squares(*u)
+    return get_xp(total).sqrt(total.sum(axis=1, keepdims=True) if total.shape[1] > 1 else total)
+
+
+@fused
+def _sum_of_squares(_xp: ModuleType, *u: Array) -> Array:
     total = u[0] ** 2
     for c in u[1:]:
         total += c**2
-    return total.sum(axis=1, keepdims=True) if total.shape[1] > 1 else total
+    return total
+
+
+@fused
+def _shrunk(xp: ModuleType, length: Array, tau: Array, least: Array, *q: Array) -> tuple[Array, ...]:
+    by = 1 - tau / xp.maximum(length, least)  # 0 where |q| ≤ τ, and no division by zero
+    return tuple(c * by for c in q)
 
 
 #: R∘L of each method as a sum of regularizers. "tv2" takes first and second order in equal parts (K. Papafitsoros,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..device import Array, get_xp, is_cupy
-from ..norms import total as sum_of
+from ..device import Array, fused, get_xp, is_cupy
+from ..norms import squares, total as sum_of
 from ..problem import Problem
 from ..terms import DIFFERENCES, Difference, Regularizer, inside
 from .domain import BlockMap
@@ -224,7 +225,8 @@ class ArraySteps(Steps):
         return new
 
 
-def _relaxed(a: Array, u: Array, t: Array) -> Array:
+@fused
+def _relaxed(_xp: ModuleType, a: Array, u: Array, t: Array) -> Array:
     """α a + (1 − α) u + d, over-relaxed, with t = u − d."""
     q = RELAXATION * a
     q += (2 - RELAXATION) * u
@@ -232,23 +234,28 @@ def _relaxed(a: Array, u: Array, t: Array) -> Array:
     return q
 
 
+@fused
+def _moved(xp: ModuleType, a: Array, u: Array, t: Array, q: Array, new: Array) -> None:
+    """Put the new copy in the place of the old, and t = u − d = 2u − q with it; `q` and `new` become the residuals."""
+    xp.multiply(new, 2, out=t)
+    t -= q
+    xp.subtract(u, new, out=q)
+    u[...] = new
+    new -= a
+
+
 def _stored(a: list[Array], u: list[Array], t: list[Array], q: list[Array], new: list[Array]) -> list:
-    """Put the new copies in the place of the old and t = u − d = 2u − q with them: the sums that residuals need."""
+    """Put the new copies in the place of the old: the sums that residuals need."""
     sums = [0, 0, 0, 0]
-    for seen, copy, shown, relaxed, now in zip(a, u, t, q, new, strict=True):
-        copy -= now
-        dual = _square(copy)
-        copy[...] = now
-        now *= 2
-        get_xp(now).subtract(now, relaxed, out=shown)
-        found = _square(get_xp(now).subtract(seen, copy, out=now)), dual, _square(seen), _square(copy)
-        sums = [s + v for s, v in zip(sums, found, strict=True)]
+    for seen, copy, shown, dual, primal in zip(a, u, t, q, new, strict=True):
+        _moved(seen, copy, shown, dual, primal)
+        sums = [s + _square(v) for s, v in zip(sums, (primal, dual, seen, copy), strict=True)]
     return sums
 
 
 def _square(x: Array) -> Array:
     if is_cupy(x):
-        return get_xp(x).vdot(x, x)
+        return squares(x)
     # Not BLAS's dot: from 10000 elements on it starts threads of its own, which wait for ours and ours for them.
     every = [*range(x.ndim)]
     return np.einsum(x, every, x, every, [])

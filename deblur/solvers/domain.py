@@ -12,11 +12,12 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from types import ModuleType
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from ..device import Array, Device, get_xp, is_cupy, usable_cores
+from ..device import Array, Device, fused, get_xp, is_cupy, usable_cores
 from ..linalg.krylov import cg
 from ..operators import cosine_gpu, torus_gpu
 from ..operators.blur import Blur
@@ -179,11 +180,7 @@ class TorusDomain(Domain):
             a, b = self.torus.analyse(t[0]), self.torus.analyse(right, overwrite=True)
 
             def multiply(i: int, rows: slice) -> None:
-                first, second = a[i, :, rows], b[i, :, rows]
-                first *= rho * k[rows].conj()
-                first += second
-                first *= inverse[rows]
-                second[...] = first * k[rows]
+                _step(a[i, :, rows], b[i, :, rows], k[rows], inverse[rows], inverse.dtype.type(rho))
 
             run(multiply, k.shape[0])
             a = self.torus.synthesise(a, overwrite=True)  # its spectrum is freed before the second transform
@@ -356,6 +353,15 @@ def domain_of(problem: Problem) -> Domain:
     kind: Any = SceneDomain if operator.boundary.continued else TorusDomain if blur else VaryingDomain
     owner: Any = operator if blur is None else blur
     return owner.cached(("domain", dtype, device), lambda: kind(owner, dtype, device))
+
+
+@fused
+def _step(xp: ModuleType, a: Array, b: Array, k: Array, inverse: Array, rho: Array) -> None:
+    """Spectra of t and of the right-hand side become those of x and of K x."""
+    a *= rho * xp.conj(k)
+    a += b
+    a *= inverse
+    b[...] = a * k
 
 
 class BlockMap:
