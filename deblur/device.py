@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -45,12 +45,6 @@ def is_cupy(a: object) -> bool:
     """Whether `a` is a CuPy array, asked without importing CuPy."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(a, cupy.ndarray)
-
-
-def fused(function: Callable) -> Callable:
-    """Pixelwise operations `function(xp, *arrays)` as a function of the arrays: one kernel on a GPU."""
-    kernel = functools.cache(lambda: cupy.fuse(kernel_name=function.__name__)(lambda *a: function(cupy, *a)))
-    return lambda *arrays: kernel()(*arrays) if is_cupy(arrays[0]) else function(np, *arrays)
 
 
 def get_xp(*arrays: object) -> ModuleType:

@@ -34,7 +34,7 @@ import struct
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ import numpy as np
 
 from . import cuda_sources
 from .cuda_sources import TYPES, Constants, alone, parts, signatures, source
-from .device import Device, cupy, usable_cores
+from .device import Device, cupy, is_cupy, usable_cores
 
 OPTIONS = ("-std=c++17",)
 LINES = "--generate-line-info"  # for profilers; two thirds of the machine code's bytes
@@ -414,6 +414,12 @@ class Reduction:
         launch(
             self._stem, name, grid, _block_size(self._stem), *args, self._partial, self._tickets, dtype=dtype
         )  # fmt: skip
+
+
+def fused(function: Callable) -> Callable:
+    """Pixelwise operations `function(xp, *arrays)` as a function of the arrays: one kernel on a GPU."""
+    kernel = functools.cache(lambda: cupy.fuse(kernel_name=function.__name__)(lambda *a: function(cupy, *a)))
+    return lambda *arrays: kernel()(*arrays) if is_cupy(arrays[0]) else function(np, *arrays)
 
 
 def images(x: Any) -> tuple[Any, int, int]:

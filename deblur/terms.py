@@ -18,7 +18,8 @@ from types import ModuleType
 import numpy as np
 
 from . import terms_gpu
-from .device import Array, fused, get_xp, is_cupy
+from .device import Array, get_xp, is_cupy
+from .kernels import fused
 from .norms import squares, total
 
 # ---------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..device import Array, fused, get_xp, is_cupy
+from ..device import Array, get_xp, is_cupy
+from ..kernels import fused
 from ..norms import squares, total as sum_of
 from ..problem import Problem
 from ..terms import DIFFERENCES, Difference, Regularizer, inside

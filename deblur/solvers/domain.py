@@ -17,7 +17,8 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from ..device import Array, Device, fused, get_xp, is_cupy, usable_cores
+from ..device import Array, Device, get_xp, is_cupy, usable_cores
+from ..kernels import fused
 from ..linalg.krylov import cg
 from ..operators import cosine_gpu, torus_gpu
 from ..operators.blur import Blur

@@ -270,16 +270,6 @@ def test_a_click_on_a_heading_sorts_and_another_turns_round(shown):
     assert len(set(column(shown, 1, "Method"))) == len(names)  # the other table is as it was
 
 
-def test_headings_sort_by_keyboard(shown):
-    shown.evaluate(f"{heading(0, 'PSNR dB')}.focus()")
-    shown.key("Enter", 13)
-    shown.call("Input.dispatchKeyEvent", type="char", text="\r")
-    values = [float(v) for v in column(shown, 0, "PSNR dB") if v]
-    state = shown.evaluate(f"{heading(0, 'PSNR dB')}.closest('th').getAttribute('aria-sort')")
-    assert state in ("ascending", "descending")
-    assert values == sorted(values, reverse=state == "descending")
-
-
 STAGE = "document.querySelector('.stage')"
 SLIDER = "document.querySelector('.stage input')"
 

@@ -1,5 +1,7 @@
 """The least-squares model against a fresh solution, whatever came and went before; a failed change changes nothing."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from refusals import refused
@@ -78,25 +80,6 @@ def test_random_sequences_equal_a_fresh_solution(monkeypatch, xp, rng, keep_q, m
         a, b = change(model, a, b, rng, largest, method)
         # A square random A may be ill-conditioned; without Q the model then factors anew by itself.
         check(model, a, b)
-
-
-@pytest.mark.parametrize("keep_q", [True, False])
-def test_hundreds_of_changes_in_a_row(rng, keep_q):
-    a, b = rng.standard_normal((60, 12)), rng.standard_normal(60)
-    model = QRModel(a, b, keep_q=keep_q, method="update")
-    for _ in range(400):
-        m, n = a.shape
-        before = a, b
-        if n > 25 or m > 90:
-            gone = [int(i) for i in rng.choice(m, m - 60, replace=False)] if m > 60 else []
-            model.remove_rows(gone)
-            a, b = np.delete(a, gone, axis=0), np.delete(b, gone, axis=0)
-            model.remove_columns(slice(0, n - 12 if n > 12 else 0))
-            a = a[:, n - 12 :] if n > 12 else a
-            continue
-        a, b = change(model, a, b, rng, 3, "update")
-        assert a.shape != before[0].shape or a is before[0]
-    check(model, a, b, tolerance=1e-9)
 
 
 @pytest.mark.parametrize("keep_q", [True, False])
@@ -379,14 +362,9 @@ def test_plans_for_what_does_not_exist_are_refused(arguments, words):
 
 
 def test_every_constant_that_a_plan_may_ask_for_is_there():
-    for device, rates in qr_plan._rates().items():
-        if device == "measured":
-            continue
-        for keep_q in (True, False):
-            for p in (1, 1000):
-                for which, refactor in [*((u, False) for u in qr_plan.UPDATES), ("add_rows", True)]:
-                    for item in (4, 8):
-                        work = qr_plan.Update(which, 2000, 300, p, 0, keep_q, 1, item, device)
-                        rate = rates[work.rate_name(refactor)]
-                        assert min(rate.values()) >= 0
-                        assert max(rate.values()) > 0
+    kinds = [*((u, False) for u in qr_plan.UPDATES), ("add_rows", True)]
+    rates = [(device, r) for device, r in qr_plan._rates().items() if device != "measured"]
+    for (device, known), keep_q, p, item, (which, refactor) in product(rates, (True, False), (1, 1000), (4, 8), kinds):
+        work = qr_plan.Update(which, 2000, 300, p, 0, keep_q, 1, item, device)
+        rate = known[work.rate_name(refactor)].values()
+        assert 0 <= min(rate) <= max(rate) > 0
