@@ -240,7 +240,8 @@ class NoiseModel(NamedTuple):
         variance = self.variance(image)
         if not float(variance.max()) > 0:
             return get_xp(variance).ones_like(variance)
-        weights = 1 / get_xp(variance).maximum(variance, 1e-6 * float(variance.max()))
+        # Where hardly any photon was counted one is assumed: a square overstates how certain darkness is.
+        weights = 1 / get_xp(variance).maximum(variance, max(self.gain**2, 1e-6 * float(variance.max())))
         return (weights / weights.mean()).astype(variance.dtype)
 
 
@@ -446,20 +447,21 @@ def noise_variance(problem: Problem, g: Array) -> float:
     """ν, estimated from the image: the variance of additive noise, or the gain of photon counts.
 
     Pixels of weight 0 are filled from their neighbours first; noise is at least that of rounding. For counts it is the
-    variance of 2√(g + b), which does not depend on the brightness (Bartlett 1936).
+    variance of 2√(g + b), which does not depend on the brightness (Bartlett 1936), or how the noise grows with it.
 
     Parameters
     ----------
     problem : Problem
     g : (k, c, M, N) array
     """
-    seen = filled(g, problem.fidelity.weights)
+    seen, blur = filled(g, problem.fidelity.weights), problem.operator.shift_invariant
+    psf = None if blur is None else blur.psf
     if problem.fidelity.name == "poisson":
         xp = get_xp(g)
-        return noise_level(2 * xp.sqrt(xp.maximum(seen, 0)), axes=problem.axes) ** 2
-    blur = problem.operator.shift_invariant
-    level = noise_level(seen, None if blur is None else blur.psf, problem.axes)
-    return max(level**2, _rounded(g) ** 2 / 12)
+        least = noise_level(2 * xp.sqrt(xp.maximum(seen, 0)), axes=problem.axes) ** 2
+        # Where no photon was counted there is no noise, whatever the gain.
+        return least if problem.axes == 1 else max(least, estimate_noise_model(seen, psf).gain)
+    return max(noise_level(seen, psf, problem.axes) ** 2, _rounded(g) ** 2 / 12)
 
 
 def _rounded(g: Array) -> float:
