@@ -34,7 +34,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..device import Array, all_cores, freed, require_memory, usable_cores
+from ..device import Array, all_cores, cores, freed, require_memory
 from ..errors import ConvergenceError
 from ..normalization import Scale, shifted
 from ..norms import norms_of
@@ -65,7 +65,7 @@ def memory(problem: Problem) -> float:
     shape = operator.scene_shape if blur is None or operator.boundary.continued else blur.torus().lengths
     domain = math.prod(shape) * problem.dtype.itemsize
     # Each core has a block of the differences, the relaxed and the new ones, and of what their proximal map takes.
-    blocks = 0 if problem.device.gpu is not None else min(usable_cores() << 19, problem.frames * domain) * 4 * parts
+    blocks = 0 if problem.device.gpu is not None else min(cores() << 19, problem.frames * domain) * 4 * parts
     # Two copies of each split's images, one split being the data's; x, the next x, K x, the right-hand side, a
     # spectrum; K, |K|² and the step's inverse in frequency; the image's own data. Of volumes on the host K x has the
     # memory of its spectrum; on a GPU the data and W are there, too.

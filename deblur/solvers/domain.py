@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from ..device import Array, Device, get_xp, is_cupy, usable_cores
+from ..device import Array, Device, cores, get_xp, is_cupy
 from ..kernels import fused
 from ..linalg.krylov import cg
 from ..operators import cosine_gpu, torus_gpu
@@ -378,7 +378,7 @@ class BlockMap:
         bytes_of_a_block = 1 << 19
         row = channels * math.prod(rest) * problem.dtype.itemsize
         self._rows = max(8 if len(rest) < 2 else 1, bytes_of_a_block // row)
-        count = usable_cores()
+        count = cores()
         busy = not self._whole and count > 1 and math.prod(shape) >= 1 << 14
         self._pool = ThreadPoolExecutor(count) if busy else None
 
