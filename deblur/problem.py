@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from .combined import combined
 from .device import CPU, Array, Device
 from .operators.blur import Blur
 from .operators.natural import coloured
@@ -194,12 +195,11 @@ class Problem:
         seen = self.operator.forward(f)
         if self.fidelity.weights is not None:
             seen = self.fidelity.weights * seen
-        lam = f.dtype.type(self.lam)
         if self.regularizer == "identity":
-            return self.operator.adjoint(seen) + lam * f
+            return combined(self.operator.adjoint(seen), f, b=self.lam)
         kind, wraps = REGULARIZERS[self.regularizer][0].differences, self.operator.boundary.wraps
         u = differences(f, kind, wraps, self.axes)
-        return self.operator.adjoint(seen) + lam * adjoint_differences(u, kind, wraps, self.axes)
+        return combined(self.operator.adjoint(seen), adjoint_differences(u, kind, wraps, self.axes), b=self.lam)
 
     def right(self, g: Array) -> Array:
         """HᵀW(g − b) for images (..., M, N): with `normal`, the system that a quadratic problem's minimiser solves."""

@@ -18,6 +18,7 @@ from types import ModuleType
 import numpy as np
 
 from . import terms_gpu
+from .combined import combined
 from .device import Array, get_xp, is_cupy
 from .kernels import fused
 from .norms import squares, total
@@ -82,7 +83,7 @@ class DataFidelity:
         t = v + self.background if self.background else v
         if self.name == "gaussian":
             if w is None and self.weights is None:
-                return 0.5 * squares(t - g)
+                return 0.5 * squares(combined(t, g, b=-1))
             terms = 0.5 * (t - g) ** 2
         elif self.name == "poisson":
             # A sum that solves the problem to a tolerance may graze zero where photons were counted; the

@@ -97,7 +97,7 @@ def verify(
     if linear and quick and direct and g.size <= 1 << 18:
         pair = problem.xp.empty((2, *g.shape), g.dtype)
         pair[0] = g
-        problem.xp.subtract(g, seen, out=pair[1])
+        pair[1] = combined(g, seen, b=-1)
         b, a = operator.adjoint(pair)
         found = judged_norms(b, a, scene, problem.lam, image, pair[1])
         return _diagnostics(found, None, pair[1], problem, scene)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..combined import combined
 from ..device import Array, get_xp
 from ..vector_ops import Systems, SystemsGPU
 
@@ -66,7 +67,7 @@ def cg(
     if start is None:
         ops.begin(b, get_xp(b).zeros_like(b), b.copy())
     else:
-        ops.begin(b, start.copy(), b - apply(start))
+        ops.begin(b, start.copy(), combined(b, apply(start), b=-1))
     aim()
     n, residual = 0, ops.residual()
     while residual > rtol and n < max_iterations:  # ends with what is not a number, too
