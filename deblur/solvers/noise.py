@@ -419,15 +419,15 @@ def _freedom(window: np.ndarray, at: np.ndarray) -> float:
 
 def _quiet(of_block: np.ndarray, freedom: float) -> float:
     """The noise's power, from the power of each block."""
-
-    def expected(part: float) -> float:
-        return float(scipy.special.gammaincinv(freedom, part)) / freedom
-
-    parts = [part for part in _PARTS if part * len(of_block) >= 1] or [_PARTS[0]]
-    power = min(float(np.quantile(of_block, part)) / expected(part) for part in parts)
+    # From sorted powers: quantiles by NumPy's functions take ten times as long for so few blocks.
+    ordered, count = np.sort(of_block), len(of_block)
+    parts = [part for part in _PARTS if part * count >= 1] or [_PARTS[0]]
+    *expected, middle, most = scipy.special.gammaincinv(freedom, [*parts, 0.5, _ALIKE]) / freedom
+    quantiles = np.interp(np.multiply(parts, count - 1), np.arange(count), ordered)
+    power = float((quantiles / expected).min())
     # Where a clear part of the picture is quiet its blocks are known now; their median is more exact.
-    alike = of_block[of_block <= power * expected(_ALIKE)]
-    return min(power, float(np.median(alike)) / expected(0.5)) if len(alike) else power
+    alike = int(np.searchsorted(ordered, power * most, "right"))
+    return min(power, float(ordered[[(alike - 1) // 2, alike // 2]].mean() / middle)) if alike else power
 
 
 def _colour(blocks: _Blocks) -> float:
