@@ -220,7 +220,7 @@ class NoiseModel(NamedTuple):
             wrong = f"error of the PSF {self.psf_error:.2g} of its sum ({source})"
             parts.append(f"{wrong} leaves {self.left:.2g}")
         if self.psf_error > 0.05 and not self.contradicted:
-            parts.append("measure the PSF again, or try deblur.psf.refine")
+            parts.append("JPEG leaves the same; else measure the PSF again, or try deblur.psf.refine")
         return "; ".join(parts)
 
     def scaled(self, by: int) -> NoiseModel:
