@@ -29,7 +29,7 @@ from _common import asked, each, save, table
 
 import deblur
 from deblur.image.light import linear_light, srgb
-from deblur.psf.checking import alarm
+from deblur.psf.checking import mismatch
 from deblur.psf.estimate import centre_of_gravity, placed, shift
 
 #: The methods were tuned on "camera", "brick", "clock" and "cat".
@@ -234,7 +234,7 @@ def warned(number: int, seed: int) -> dict[str, bool]:
     trials = {"right": h, "resized": deblur.psf.resample(h, scale)}
     if kind == "shake":
         trials["turned"] = h[::-1, ::-1]
-    return {label: alarm(image, psf) is not None for label, psf in trials.items()}
+    return {label: mismatch(image, psf) is not None for label, psf in trials.items()}
 
 
 # ---------------------------------------------------------------- the run

@@ -15,7 +15,7 @@ from .masks import saturated
 from .norms import largest, squares, total
 from .operators.blur import Blur
 from .problem import Stop
-from .psf.checking import alarm, displaced
+from .psf.checking import displaced, mismatch
 from .request import Request
 from .result import Result, Status
 from .tuning.boundary import AGAINST, TESTED, evidence
@@ -117,7 +117,7 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
         )
     named = not request.detected and isinstance(request.lam, str) and operator.boundary in TESTED
     if operator.boundary.open and blur is not None:
-        wrong = alarm(_grey(frames), blur.psf)
+        wrong = mismatch(_grey(frames), blur.psf)
         if wrong is not None:
             warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
             return replace(result, checks=f"the PSF does not fit the picture: {wrong}")

@@ -24,7 +24,7 @@ def norms_of(*arrays: Array) -> list[float]:
     return np.sqrt(_sums_on_gpu(arrays, 1).get()).tolist()
 
 
-def judged_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array) -> list[float]:
+def residual_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array) -> list[float]:
     """The norms of b, a − λf, g and d on a GPU: the first three scenes, the others images, (..., rows, columns)."""
     b, a, f, g, d = (kernels.images(x) for x in (b, a, f, g, d))
     sums, planes = cupy.empty(4, np.float64), b[0]

@@ -29,11 +29,11 @@ A solver solves and counts iterations. `deblur.verify` measures the residual tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -82,7 +82,7 @@ class Stop:
             self.callback(iteration, residual)
 
 
-def check_bounds(bounds: Any) -> tuple[float, float] | None:
+def check_bounds(bounds: Iterable[float] | str | None) -> tuple[float, float] | None:
     """Bounds in the form of `Problem.bounds`: (lo, hi), or None for none."""
     if bounds is None:
         return None
@@ -261,7 +261,7 @@ class Solution:
     converged: bool = True
     why: str = ""
     history: History | None = field(default=None, repr=False)
-    state: Any = field(default=None, repr=False)
+    state: object = field(default=None, repr=False)
     stopped: bool = False
 
 

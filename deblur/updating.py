@@ -245,7 +245,7 @@ class QRDeblurrer:
         Parameters
         ----------
         *images : (M, N) arrays
-            One for each exposure, in their order. What hidden pixels hold is not looked at: it may be NaN.
+            One for each exposure, in their order. Values of hidden pixels have no effect; they may be NaN.
 
         Returns
         -------

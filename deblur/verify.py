@@ -9,7 +9,7 @@ import numpy as np
 
 from .combined import combined
 from .device import Array
-from .norms import judged_norms, norms_of
+from .norms import norms_of, residual_norms
 from .operators import torus_gpu
 from .operators.natural import covariance
 from .problem import Problem, Solution
@@ -99,7 +99,7 @@ def verify(
         pair[0] = g
         pair[1] = combined(g, seen, b=-1)
         b, a = operator.adjoint(pair)
-        found = judged_norms(b, a, scene, problem.lam, image, pair[1])
+        found = residual_norms(b, a, scene, problem.lam, image, pair[1])
         return _diagnostics(found, None, pair[1], problem, scene)
     difference = combined(g, seen, b=-1)
     del seen
@@ -120,7 +120,7 @@ def verify(
     if linear and problem.device.gpu is not None:
         parts = (b, operator.adjoint(difference), scene, image, difference)
         b, a, scene, image, shown_difference = (x[where] for x in parts)
-        found = judged_norms(b, a, scene, lam, image, shown_difference)
+        found = residual_norms(b, a, scene, lam, image, shown_difference)
         return _diagnostics(found, objective, difference, problem, scene)
     if problem.regularizer == "natural":  # (BBᵀHᵀH + λI) f = BBᵀHᵀ g
         b = covariance(b, operator.boundary, problem.axes)
@@ -154,7 +154,7 @@ def _diagnostics(
 def _in_frequency(problem: Problem, g: Array, solution: Solution, image: Array) -> Diagnostics:
     """The same for a periodic blur: both formulas agree there, and norms are those of spectra (Parseval)."""
     h = problem.blur.transfer(problem.dtype, problem.device)
-    seen, sums = torus_gpu.judged(g, solution.scene, h, problem.lam)
+    seen, sums = torus_gpu.residual_norms(g, solution.scene, h, problem.lam)
     difference = combined(g, seen, b=-1)
     residual, scale = (math.sqrt(s) for s in sums.tolist())
     objective = None if solution.history is None else problem.objective(g, solution.scene)

@@ -166,7 +166,7 @@ def deconvblind(
 
     Notes
     -----
-    Image and PSF are told apart by the PSF's sum and its size alone: neither is unique, and the result depends
+    Image and PSF are separated by the PSF's sum and its size alone: neither is unique, and the result depends
     on where the iteration begins and ends.
 
     References

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from .blur import Blur
 from .boundary import Boundary
 from .operator import LinearMap
 from .torus import Torus
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
 
 
 class _OperatorsOwn(Boundary):
@@ -42,7 +45,7 @@ class AdaptedOperator(LinearMap):
     boundary = _OperatorsOwn("operator")
     _power = 0
 
-    def __init__(self, operator: Any, image_shape: tuple[int, ...]) -> None:
+    def __init__(self, operator: LinearOperator, image_shape: tuple[int, ...]) -> None:
         self._of, self.image_shape = operator, tuple(image_shape)
         rows, columns = operator.shape
         dims, data = (tuple(map(int, getattr(operator, name, ()))) for name in ("dims", "dimsd"))

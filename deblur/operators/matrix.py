@@ -137,7 +137,7 @@ def filter2matrix(
     origin: Sequence[int] | None = None,
     sparse: bool = False,
     dtype: DTypeLike = np.float64,
-) -> Any:
+) -> np.ndarray | scipy.sparse.csr_array:
     """The system matrix H of a blur: ``H @ im2vector(f)`` is ``im2vector(h * f)``.
 
     Pixels are taken row by row. H is the matrix of the *convolution* g = h * f

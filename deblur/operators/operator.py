@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class Operator(Protocol):
         ...
 
 
-def check_operator(blur: Any) -> Operator:
+def check_operator(blur: Operator) -> Operator:
     """`blur` itself, or TypeError for what is no operator, such as a PSF."""
     if not hasattr(blur, "norm_bound"):
         raise TypeError(f"blur must be deblur.Blur(psf, shape) or another Operator, not {type(blur).__name__}")
@@ -114,7 +114,7 @@ class LinearMap:
             kept[key] = build()  # two threads may both build it; either copy serves
         return kept[key]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # Spectra belong to a process and a device: they are made again.
         return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
@@ -153,14 +153,14 @@ class LinearMap:
         """Hᵀ X for images as the columns of X, or Hᵀ x, as `matmat`."""
         return self.T.matmat(x)
 
-    def __rmatmul__(self, x: Any) -> Array:
+    def __rmatmul__(self, x: Array) -> Array:
         return self.rmatmat(unwrapped(x, "the image").T).T
 
     __matmul__ = __mul__ = dot = matvec = matmat
     rmatvec = rmatmat
     _matvec, _rmatvec, _matmat, _rmatmat = matmat, rmatmat, matmat, rmatmat  # the names that PyLops calls
 
-    def _vectors(self, x: Any, length: int) -> Array:
+    def _vectors(self, x: Array, length: int) -> Array:
         x = unwrapped(x, "the vector")
         if x.ndim not in (1, 2) or x.shape[0] != length:
             raise ValueError(

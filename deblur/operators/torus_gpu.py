@@ -9,13 +9,19 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import kernels
 from ..device import Array, cupy, to_device
 from ..pool import pool
+
+if TYPE_CHECKING:
+    from cupy.cuda import MemoryPointer
+    from cupy.cuda.cufft import PlanNd
+
+    Plans = tuple[PlanNd, PlanNd]
 
 _AT = kernels.Constants("spectrum")
 _DEPTH = kernels.Constants("volume")
@@ -24,7 +30,7 @@ _DEPTH = kernels.Constants("volume")
 Pads = Sequence[tuple[int, int]]
 
 
-def plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = False) -> tuple[Any, Any]:
+def plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = False) -> Plans:
     """cuFFT's plans of so many real transforms, there and back (not divided by n), for the current stream.
 
     With `padded` the rows of images are as long as those of their half spectra, and may be transformed in place.
@@ -44,8 +50,8 @@ def plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = 
     return pool(device).get(key, lambda: new_plans(lengths, batch, dtype, padded), nbytes)
 
 
-def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = False) -> tuple[Any, Any]:
-    """A pair of plans of one's own."""
+def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = False) -> Plans:
+    """A pair of plans that no other caller has."""
     from cupy.cuda import cufft
 
     half = half_of(lengths)
@@ -53,9 +59,9 @@ def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: boo
     if len(lengths) == 1:
         return cufft.Plan1d(lengths[0], there, batch), cufft.Plan1d(lengths[0], back, batch)
     whole = (*lengths[:-1], 2 * half[-1]) if padded else lengths
-    areas: list[Any] = []
+    areas: list[MemoryPointer] = []
 
-    def shared(nbytes: int) -> Any:
+    def shared(nbytes: int) -> MemoryPointer:
         """One work area for both: they never run at once."""
         if not areas or areas[0].mem.size < nbytes:
             areas.insert(0, allocate(nbytes))
@@ -201,7 +207,7 @@ def _added_up(
     # Powers are in double precision whatever the kernel file is compiled for.
     real = np.dtype(np.float32 if kind == "power" else out.dtype.char.lower())
     line, h = cupy.empty((m, half, 2), np.float64), to_device(np.ascontiguousarray(psf, np.float64))
-    args: tuple[Any, ...] = (h, m, n, origin[1], lengths[1], first, half, line)
+    args: tuple[object, ...] = (h, m, n, origin[1], lengths[1], first, half, line)
     kernels.spread("spectrum", "lines", m * half, *args, dtype=real)
     numbers = out.view(real) if kind == "spectrum" else out
     outs = [numbers if kind == name else None for name in ("spectrum", "power", "symbol")]
@@ -242,7 +248,7 @@ def inverse(k: Array, rho: float, lam: float, order: int, rows: Array, cols: Arr
     return out
 
 
-def judged(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array, Array]:
+def residual_norms(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array, Array]:
     """Hf, and ‖Hᵀ(g − Hf) − λf‖² and ‖Hᵀg‖² on the device, (2,), for scenes and images of a blur that wraps.
 
     Parameters

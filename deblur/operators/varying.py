@@ -26,10 +26,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
-from typing import Any
+from functools import reduce
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from ..device import Array, Device, as_real, asnumpy, unwrapped
 from ..errors import as_number, check_count
@@ -173,10 +173,7 @@ class VaryingBlur(LinearMap):
         Where the sharpest PSF passes a frequency, a preconditioner of the mean PSF would amplify it too much: this
         one takes half to a third of its conjugate gradients.
         """
-        power: Any = 0.0
-        for h in self._sample:
-            power = torus.device.xp.maximum(power, torus.power(h))
-        return power
+        return reduce(torus.device.xp.maximum, map(torus.power, self._sample))
 
     def psf_at(self, row: float, column: float) -> np.ndarray:
         """The PSF that a pixel of the image sees the scene through: (m, n), with colours (C, m, n)."""
@@ -292,14 +289,16 @@ def cell_centres(grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
     return np.stack(np.meshgrid(*centres, indexing="ij"), -1)
 
 
-def _sizes(psfs: Any) -> set[tuple[int, ...]]:
+def _sizes(psfs: ArrayLike) -> set[tuple[int, ...]]:
     """The sizes of arrays in lists of any depth."""
     if isinstance(psfs, list | tuple):
         return set().union(*map(_sizes, psfs))
     return {np.shape(psfs)[-2:]}
 
 
-def _placed(psfs: Any, positions: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, bool]:
+def _placed(
+    psfs: ArrayLike, positions: ArrayLike | None, shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray, bool]:
     """PSFs (K, m, n) or (K, C, m, n) in float64, where they are (K, 2), and whether these places form a grid."""
     sizes = _sizes(psfs)
     if len(sizes) > 1:

@@ -57,10 +57,10 @@ class PSFCheck:
     findings : tuple of str
         Each with advice.
     details : mapping
-        ``evidence``: log-likelihood ratio of the PSF and no blur; ``depth`` of its zeros in the image, 1 if the
+        ``evidence``: log-likelihood of the PSF over a sharp image's; ``depth`` of its zeros in the image, 1 if the
         image was blurred by it; ``at_zeros``: the image's power over the model's where the PSF's spectrum is near zero;
         ``scale``: the size of the PSF, over its own, that explains the spectrum best, and ``scale_evidence``;
-        ``ghosts``: the logarithm of the gradients' sum with the rotated PSF over that with this one, below zero
+        ``rotation``: the logarithm of the gradients' sum with the rotated PSF over that with this one, below zero
         if the rotated one is better; ``asymmetry``; ``centre``: the PSF's centre of gravity, along each axis.
     psf, frequencies, power, model : arrays
         The PSF (m, n), of a volume its sum over the planes, the frequencies (k, 2) in cycles per pixel, the image's
@@ -80,10 +80,10 @@ class PSFCheck:
         lines = [
             f"verdict     {self.verdict.name.lower().replace('_', ' ')}: {self.verdict.value}",
             *(f"finding     {finding}" for finding in self.findings),
-            f"spectrum    log-likelihood {d['evidence']:+.1f} against no blur; zeros {100 * d['depth']:.0f} % as deep "
-            f"as expected; {d['at_zeros']:.2f} of the expected power where the PSF's spectrum is near zero",
+            f"spectrum    log-likelihood {d['evidence']:+.1f} over a sharp image; zeros {100 * d['depth']:.0f} % as "
+            f"deep as expected; {d['at_zeros']:.2f} of the expected power where the PSF's spectrum is near zero",
             f"scale       {d['scale']:g} of its size fits best ({d['scale_evidence']:+.1f})",
-            f"rotation    gradients after a rotation by 180 degrees {100 * d['ghosts']:+.2f} %, "
+            f"rotation    gradients after a rotation by 180 degrees {100 * d['rotation']:+.2f} %, "
             f"asymmetry {d['asymmetry']:.2f}",
             f"centre      its centre of gravity is {listed(d['centre'], '+.2f')} {d['axes']} from its centre",
         ]
@@ -147,19 +147,19 @@ def check(image: Any, psf: Any) -> PSFCheck:
     scale, scale_evidence, scale_depth = _likeliest(spectrum, own, scales)
     _, mirrored, mirrored_depth = _likeliest(spectrum, own, mirror)
     asymmetry = _asymmetry(h)
-    ghosts = _sparsity_gain(picture, h, spectrum.noise) if asymmetry > _ASYMMETRIC else 0.0
+    rotation = _sparsity_gain(picture, h, spectrum.noise) if asymmetry > _ASYMMETRIC else 0.0
     lossy = compressed(picture)
-    rotated = f"rotated by 180 degrees it restores sparser edges ({100 * ghosts:+.1f} %)"
+    rotated = f"rotated by 180 degrees it restores sparser edges ({100 * rotation:+.1f} %)"
     reflected = f"its mirror image explains the spectrum better (log-likelihood {mirrored:+.0f})"
     other_size = scale_evidence > max(_LIKELIER, 0.5 * evidence) and scale_depth > _DEPTH
     wrong = {
-        f"{rotated}: pass psf[..., ::-1, ::-1]": ghosts < -0.02,
+        f"{rotated}: pass psf[..., ::-1, ::-1]": rotation < -0.02,
         f"{reflected}: try psf[..., ::-1]": not lossy and mirrored > _LIKELIER and mirrored_depth > _DEPTH,
         _other_size(scale, scale_evidence): not lossy and other_size,
     }
     against = (
-        f"the image has more than noise at the PSF's zeros (log-likelihood {evidence:+.0f} against no blur): a PSF of "
-        "another image, a blur that is not shift-invariant, or a tone curve (use linear light)"
+        f"the image has more than noise at the PSF's zeros (log-likelihood {evidence:+.0f} over a sharp image): a PSF "
+        "of another image, a blur that is not shift-invariant, or a tone curve (use linear light)"
     )
     wrong[against] = not (lossy or any(wrong.values())) and evidence < -_LIKELIER
     off = f"its centre of gravity is off: it displaces the scene by {listed(tuple(-n for n in away), '+.1f')} {axes}"
@@ -173,7 +173,7 @@ def check(image: Any, psf: Any) -> PSFCheck:
     verdict = Verdict.DOES_NOT_FIT if any(wrong.values()) else verdict
     details: dict[str, Any] = {"evidence": evidence, "depth": depth, "at_zeros": at_zeros}
     details |= {"scale": scale, "scale_evidence": scale_evidence, "scale_depth": scale_depth}
-    details |= {"mirrored": mirrored, "ghosts": ghosts, "asymmetry": asymmetry}
+    details |= {"mirrored": mirrored, "rotation": rotation, "asymmetry": asymmetry}
     details |= {"centre": away, "axes": axes, "compressed": lossy}
     frequencies = np.stack([spectrum.y[spectrum.used], spectrum.x[spectrum.used]], axis=1)
     return PSFCheck(verdict, findings, details, h, frequencies, spectrum.power, model)
@@ -201,7 +201,7 @@ def checked_picture(image: Any) -> np.ndarray:
     return picture
 
 
-def alarm(image: np.ndarray, psf: np.ndarray) -> str | None:
+def mismatch(image: np.ndarray, psf: np.ndarray) -> str | None:
     """A warning with advice if the middle of an image (M, N) shows clearly that the PSF is rotated or of another size,
     else None. It runs unasked in every restoration: it takes a few hundredths of a second and needs more evidence than
     `check`."""
@@ -212,9 +212,9 @@ def alarm(image: np.ndarray, psf: np.ndarray) -> str | None:
         return None
     spectrum = PictureSpectrum(picture)
     if _asymmetry(h) > _ASYMMETRIC:
-        ghosts = _sparsity_gain(picture, h, spectrum.noise)
-        if ghosts < -0.03:
-            return f"rotated by 180 degrees it leaves fewer ghosts ({100 * ghosts:+.1f} %): try psf[::-1, ::-1]"
+        rotation = _sparsity_gain(picture, h, spectrum.noise)
+        if rotation < -0.03:
+            return f"rotated by 180 degrees it restores sparser edges ({100 * rotation:+.1f} %): try psf[::-1, ::-1]"
     if min(image.shape) < 360 or not _has_lobes(h):  # too few frequencies to tell the size
         return None
     scales = [s for s in _SCALES if abs(math.log(s)) > 0.3 and max(h.shape) * s <= spectrum.side]

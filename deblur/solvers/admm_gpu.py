@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 
@@ -210,7 +210,7 @@ class GpuSteps(Steps):
     def _scale(self) -> float:
         return 1 / (self.layout["rows"] * self.layout["cols"])
 
-    def _launch(self, name: str, *args: Any, blocks: int | None = None) -> None:
+    def _launch(self, name: str, *args: object, blocks: int | None = None) -> None:
         kernels.launch("admm", name, blocks or self.blocks, _AT.THREADS, *args, dtype=self.dtype)
 
     def _transform(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -67,7 +66,7 @@ class BorderGPU(Border):
         (across, half), e = symbol.shape, self.depth[axis]
         count, blocks, threads = 4 * e - 1, -(-symbol.shape[1] // _AT.THREADS), _AT.THREADS
         tables = cupy.empty((3, count, half, 2), np.float64)
-        args: tuple[Any, ...] = (symbol, across, half, self.shape[axis] - 2 * e, count, tables)
+        args: tuple[object, ...] = (symbol, across, half, self.shape[axis] - 2 * e, count, tables)
         kernels.launch("pcg", "lags", (blocks, -(-count // _AT.LAGS), 2), threads, *args, dtype=dtype)
         g = cupy.empty((half, 2 * e, 2 * e), np.result_type(dtype, np.complex64))
         args = (tables, e, half, g.view(dtype))
@@ -101,7 +100,7 @@ class BorderGPU(Border):
             args = (inverse, index, own, *sizes, *_rows(s), self.size, len(s), out)
             kernels.launch("pcg", "patch", grid, _AT.THREADS, *args, dtype=s.dtype)
 
-    def _launch(self, name: str, size: int, like: Array, *args: Any) -> None:
+    def _launch(self, name: str, size: int, like: Array, *args: object) -> None:
         """A kernel over `size` elements of each frame of `like`."""
         grid = (kernels.blocks("pcg", size, len(like), per_multiprocessor=4), len(like))
         kernels.launch("pcg", name, grid, _AT.THREADS, *args, dtype=like.dtype)

@@ -17,10 +17,11 @@ that, the factor is float64.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ..device import Array
 from ..errors import SingularMatrixError
+from ..linalg import damped_qr
+from ..linalg.damped import DampedQR
 from ..problem import Direct, Factor, Problem
 from .refine import singular
 
@@ -48,8 +49,6 @@ def memory(problem: Problem) -> float:
 
 def prepare(problem: Problem) -> Factor:
     """Factor once; each image then costs products with H and triangular solves."""
-    from ..linalg import damped_qr
-
     blur = problem.blur
     dtype = problem.dtype
     h = blur.to_sparse().astype(dtype)
@@ -65,7 +64,7 @@ def prepare(problem: Problem) -> Factor:
 
 
 class _Triangle(Direct):
-    def __init__(self, problem: Problem, factor: Any) -> None:
+    def __init__(self, problem: Problem, factor: DampedQR) -> None:
         self._shape = problem.blur.scene_shape
         self._factor = factor
 

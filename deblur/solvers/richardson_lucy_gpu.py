@@ -6,13 +6,16 @@ numbers every few iterations. Large ones are not captured: a graph's memory is i
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import kernels
 from ..device import Array, cupy
 from ..graphs import Loop
+
+if TYPE_CHECKING:
+    from .richardson_lucy import _Run
 
 _AT = kernels.Constants("richardson_lucy")
 _EAGER = 3  # iterations before it pays to capture one
@@ -32,7 +35,7 @@ class GpuSteps:
         not finite.
     """
 
-    def __init__(self, run: Any, first: Array, tolerance: float, limit: int) -> None:
+    def __init__(self, run: _Run, first: Array, tolerance: float, limit: int) -> None:
         self._run, self._point, self._limit, self._f = run, run.point, limit, first
         self._g, self._sensitivity = cupy.ascontiguousarray(run.g), cupy.ascontiguousarray(run.sensitivity)
         self._w = cupy.ascontiguousarray(run.w) if any(run.w.strides) else None

@@ -49,7 +49,7 @@ class Rule:
             return f"it is for the linear formula, which has no place for {' and '.join(problem.asked)}"
         if problem.fidelity.name in _IMPULSES and not self.robust:
             return (
-                f"it judges the variance of the residual, and with data={problem.fidelity.name!r} impulses rule it "
+                f"it measures the variance of the residual, and with data={problem.fidelity.name!r} impulses rule it "
                 "(or mask the impulses and keep data='gaussian')"
             )
         return None

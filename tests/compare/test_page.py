@@ -1,4 +1,4 @@
-"""The HTML page of a comparison: by its text, and looked at in a real browser."""
+"""The HTML page of a comparison: by its text, and rendered in a real browser."""
 
 import base64
 import io

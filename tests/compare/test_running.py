@@ -119,7 +119,7 @@ def test_cases_multiply_and_keys_know_the_pixels(picture):
     assert compare.make_cases({"a": picture}, PSF, 0.01, "zero", seed=1)[0].key != again.key
 
 
-def test_what_is_named_twice_is_one_case_and_arrays_are_told_apart(picture):
+def test_what_is_named_twice_is_one_case_and_arrays_are_distinguished(picture):
     assert len(compare.make_cases([picture, picture], PSF, [0.01, "0.01"], ["zero", "zero"])) == 2
     first, second = compare.make_cases([picture, 0.5 * picture], PSF)
     assert (first.image, second.image) == ("array 1", "array 2")
@@ -204,7 +204,7 @@ def test_nine_pixels_a_side_still_compare(picture):
     assert all(row.ssim is None and row.mse is not None for row in found.rows)  # SSIM needs 11 pixels
 
 
-# ------------------------------------------------------------------------------------- the judge
+# ------------------------------------------------------------------------------------- verification
 
 
 def test_whatever_a_method_does_the_others_still_run(picture, monkeypatch, capsys, tmp_path):
@@ -394,7 +394,7 @@ def test_linear_methods_solve_the_same_problem(picture):
         assert row.mse == pytest.approx(rows[0].mse, rel=1e-4)
         assert row.value == rows[0].value
         assert row.curve["lam"] == row.value
-    assert rows[2].history[-1][1] < 1e-3  # pcg told how it went
+    assert rows[2].history[-1][1] < 1e-3  # pcg reported each iteration
 
 
 # ------------------------------------------------------------------------------------- pictures that came blurred

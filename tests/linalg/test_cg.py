@@ -94,7 +94,7 @@ def test_measure_sees_every_step_and_decides_the_end(rng):
     assert seen[0][1] == pytest.approx(seen[0][0], rel=1e-9)
 
 
-def test_what_is_not_a_number_ends_the_iteration_and_is_told(rng):
+def test_what_is_not_a_number_ends_the_iteration_and_is_reported(rng):
     a, b = np.eye(4), np.array([1.0, np.nan, 0, 0])
     with np.errstate(invalid="ignore"):
         found = cg(a.__matmul__, b, Systems(np.vdot), rtol=1e-3, max_iterations=9)

@@ -1,4 +1,4 @@
-"""The sweeps of QR updating on the GPU: what orthogonal transformations leave as it was, judged in float64."""
+"""The sweeps of QR updating on the GPU: what orthogonal transformations leave as it was, measured in float64."""
 
 import numpy as np
 import pytest

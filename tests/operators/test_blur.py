@@ -139,7 +139,7 @@ def test_separable_blur_is_a_kronecker_product(rng, boundary):
     assert Blur(rng.random((4, 3)), (9, 11), boundary).factors is None
 
 
-def test_point_symmetry_is_judged_about_the_origin():
+def test_point_symmetry_is_measured_about_the_origin():
     odd = np.array([[1, 2, 3], [4, 5, 4], [3, 2, 1.0]])
     assert Blur(odd, (9, 9)).point_symmetric
     assert not Blur(odd, (9, 9), origin=(0, 1)).point_symmetric

@@ -1,4 +1,4 @@
-"""An operator that is no blur by one PSF, and a boundary that is none of the five: what solvers ask is enough."""
+"""An operator that is not a blur by one PSF, and a boundary that is none of the five: what solvers ask is enough."""
 
 import math
 import pickle

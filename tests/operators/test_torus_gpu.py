@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deblur.device import CPU, Device
-from deblur.norms import judged_norms, norms, norms_of, total
+from deblur.norms import norms, norms_of, residual_norms, total
 from deblur.operators import torus_gpu
 from deblur.operators.blur import Blur
 from deblur.operators.torus import Torus
@@ -166,7 +166,7 @@ def test_a_part_of_a_symmetric_psfs_spectrum_is_its_sum_of_cosines(cupy, rng, dt
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 33, 50), (1, 1, 700, 701), (1, 1, 7, 33, 50)])
-def test_the_judges_norms_are_numpys_of_arrays_as_they_lie(cupy, rng, dtype, shape):
+def test_residual_norms_are_numpys_of_arrays_as_they_lie(cupy, rng, dtype, shape):
     lead, image = shape[:2], shape[2:]
     scene = tuple(n + more for n, more in zip(image, (6, 2, 3)[-len(image) :], strict=True))
     whole = [rng.standard_normal((*lead, *(m + 5 for m in n))).astype(dtype) for n in (*3 * [scene], image, image)]
@@ -175,9 +175,9 @@ def test_the_judges_norms_are_numpys_of_arrays_as_they_lie(cupy, rng, dtype, sha
     b, a, f, g, d = (x[part] for x, part in zip(whole, parts, strict=True))
     there = [cupy.asarray(x)[part] for x, part in zip(whole, parts, strict=True)]
     wanted = [np.linalg.norm(x.astype(float)) for x in (b, a - dtype(0.3) * f, g, d)]
-    found = judged_norms(*there[:3], 0.3, *there[3:])
+    found = residual_norms(*there[:3], 0.3, *there[3:])
     np.testing.assert_allclose(found, wanted, rtol=4 * np.finfo(dtype).eps)
-    assert found == judged_norms(*there[:3], 0.3, *there[3:])
+    assert found == residual_norms(*there[:3], 0.3, *there[3:])
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128, np.float32, np.float64])
@@ -213,17 +213,17 @@ def test_what_quadratic_penalties_divide_by_is_the_cpus(cupy, rng, boundary, reg
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(1, 1, 16, 9), (2, 3, 12, 20)])
-def test_the_judge_in_frequency_is_the_judge_by_products(cupy, rng, dtype, shape):
+def test_verification_in_frequency_is_that_by_products(cupy, rng, dtype, shape):
     blur, lam = Blur(rng.random((4, 3)), shape[2:], "periodic"), 0.3
     g, scene = rng.standard_normal((2, *shape)).astype(dtype)
     h = blur.transfer(dtype, Device(0))
-    seen, sums = torus_gpu.judged(cupy.asarray(g), cupy.asarray(scene), h, lam)
+    seen, sums = torus_gpu.residual_norms(cupy.asarray(g), cupy.asarray(scene), h, lam)
     wanted = blur.forward(scene.astype(float))
     left = blur.adjoint(g - wanted) - lam * scene
     tolerance = 30 * np.finfo(dtype).eps
     assert np.linalg.norm(seen.get() - wanted) <= tolerance * np.linalg.norm(wanted)
     np.testing.assert_allclose(sums.get(), [(left**2).sum(), (blur.adjoint(g) ** 2).sum()], rtol=tolerance)
-    again = torus_gpu.judged(cupy.asarray(g), cupy.asarray(scene), h, lam)[1]
+    again = torus_gpu.residual_norms(cupy.asarray(g), cupy.asarray(scene), h, lam)[1]
     np.testing.assert_array_equal(sums.get(), again.get())
 
 

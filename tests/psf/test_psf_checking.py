@@ -52,9 +52,9 @@ def test_a_psf_of_another_size_is_named():
 
 def test_restoring_warns_of_a_rotated_psf_and_of_no_other():
     seen, h = picture(RIGHT["shake"]), RIGHT["shake"]
-    with pytest.warns(deblur.PSFWarning, match=r"fewer ghosts.*psf\[::-1, ::-1\]") as told:
+    with pytest.warns(deblur.PSFWarning, match=r"sparser edges.*psf\[::-1, ::-1\]") as warned:
         deblur.reconstruct(seen, h[::-1, ::-1], 1e-3)
-    assert [one.filename for one in told] == [__file__]  # the line that called
+    assert [one.filename for one in warned] == [__file__]  # the line that called
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         deblur.reconstruct(seen, h, 1e-3)
@@ -62,15 +62,15 @@ def test_restoring_warns_of_a_rotated_psf_and_of_no_other():
         deblur.reconstruct(seen, h[::-1, ::-1], 1e-1, method="gradient", mask=seen > 2)
 
 
-def test_the_alarm_needs_strong_evidence_of_another_size():
+def test_a_mismatch_needs_strong_evidence_of_another_size():
     scene = deblur.data.load("camera")
     disk = psf.disk(9)
     seen = deblur.degrade(scene, disk, noise=0.004, boundary="unknown", seed=0)
-    assert "at 0.5 times its size" in checking.alarm(seen, psf.resample(disk, 2))
+    assert "at 0.5 times its size" in checking.mismatch(seen, psf.resample(disk, 2))
     for h in (disk, psf.gaussian(15, 3.0), psf.resample(disk, 1.05), -disk, np.ones((1, 1))):
-        assert checking.alarm(seen, h) is None
-    assert checking.alarm(seen[:300], psf.resample(disk, 2)) is None  # too small to tell
-    assert checking.alarm(np.full((400, 400), np.nan), disk) is None
+        assert checking.mismatch(seen, h) is None
+    assert checking.mismatch(seen[:300], psf.resample(disk, 2)) is None  # too small to tell
+    assert checking.mismatch(np.full((400, 400), np.nan), disk) is None
 
 
 def test_a_displaced_psf_fits_and_is_reported():
@@ -100,7 +100,7 @@ def test_of_a_volume_the_sums_over_the_planes_are_compared():
 
 
 def test_the_sparsity_gain_of_a_rotation_changes_sign_with_it():
-    right, turned = (psf.check(picture(SHAKE), k).details["ghosts"] for k in (SHAKE, SHAKE[::-1, ::-1]))
+    right, turned = (psf.check(picture(SHAKE), k).details["rotation"] for k in (SHAKE, SHAKE[::-1, ::-1]))
     assert right > 0.02
     assert turned == pytest.approx(-right, rel=0.2)
 

@@ -81,7 +81,7 @@ def test_absolute_deviations_and_axis_variation_are_a_linear_programme(rng):
 
 
 def test_colours_share_their_edges(rng):
-    """Vectorial TV of three equal channels is grey TV at √3/3 of λ: |∇f| counts once with weight √3 for 3 misfits."""
+    """Vectorial TV of three equal channels is grey TV at √3/3 of λ: |∇f| counts once, weighted √3, for 3 data terms."""
     blur = Blur(PSF, (9, 8), "unknown")
     g = blur.forward(scene_like(rng, blur.scene_shape)) + 0.02 * rng.standard_normal((9, 8))
     lam = 0.01
@@ -212,7 +212,7 @@ def test_the_history_tells_what_happened(rng):
     assert [i for i, _ in seen] == list(range(1, solution.iterations + 1))
     assert max(history.primal[-1], history.dual[-1]) <= 1e-4
     assert seen[-1][1] == max(history.primal[-1], history.dual[-1])
-    # the objective as the iteration saw it, at its copies, ends where the judge finds it
+    # the objective as the iteration saw it, at its copies, ends where verification measures it
     assert history.objective[-1] == pytest.approx(problem.objective(g, solution.scene), rel=1e-3)
     assert "1.0e-04" in solution.why
     short = solve(changed(problem, max_iterations=3), g)

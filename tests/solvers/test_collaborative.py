@@ -140,7 +140,7 @@ def test_on_the_gpu_as_on_the_cpu(xp):
     assert psnr(here, there) >= 60  # a few groups differ by rounding
 
 
-def test_hidden_pixels_are_not_looked_at():
+def test_hidden_pixels_have_no_effect():
     problem, g, _ = blurred()
     weights = np.ones(g.shape)
     weights[..., 10:14, 20:23] = 0

@@ -22,7 +22,7 @@ def test_refuses_less_symmetry(name):
     assert "each axis" in cosine.refuses(Problem(Blur(PSFS[name], (9, 8), "reflect"), 1e-3))
 
 
-def test_quadrant_drops_a_rim_of_zeros_and_looks_at_the_origin():
+def test_quadrant_drops_a_border_of_zeros_and_looks_at_the_origin():
     h = np.zeros((5, 7))
     h[1:4, 3] = 1, 2, 1
     quarter = quadrant(Blur(h, (9, 9)))

@@ -88,7 +88,7 @@ def test_it_makes_neighbours_alike_and_leaves_the_variance(boundary, rng, xp):
     assert np.allclose(found.ravel(), matrix @ matrix.T @ f.ravel())
 
 
-def test_the_judge_sees_a_scene_that_does_not_solve_the_problem(rng):
+def test_verification_finds_a_scene_that_does_not_solve_the_problem(rng):
     result = deblur.solve(blurred(0.01, size=40), SHAKE, 0.02, boundary="unknown", prior="natural")
     problem = replace(result.problem, lam=0.02, dtype=np.dtype(np.float64))
     assert problem.regularizer == "natural"

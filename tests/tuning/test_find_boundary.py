@@ -1,4 +1,4 @@
-"""The boundary, read off the picture: what is found, what is said of it, and that nothing is looked at where it is
+"""The boundary, read off the picture: what is found, what is said of it, and that nothing is examined where it is
 named."""
 
 import pickle
@@ -70,7 +70,7 @@ def test_the_evidence_is_the_likelihood_of_lines_drawn_from_the_model():
         assert found["unknown"] == 0
 
 
-def test_what_is_hidden_is_not_looked_at():
+def test_hidden_pixels_have_no_effect():
     h, rng = PSFS["shake"], np.random.default_rng(5)
     for boundary in ("zero", "periodic", "unknown"):
         g = blurred(boundary, "shake")
@@ -78,11 +78,11 @@ def test_what_is_hidden_is_not_looked_at():
         spoiled = np.where(hidden, 1e3 * rng.random(g.shape), g)
         assert read(spoiled, h, (~hidden)[None, None].astype(float)) == boundary
     g = blurred("zero", "shake")
-    rim = np.ones(g.shape)
-    rim[reading._DEEP : -reading._DEEP, reading._DEEP : -reading._DEEP] = 0
+    border = np.ones(g.shape)
+    border[reading._DEEP : -reading._DEEP, reading._DEEP : -reading._DEEP] = 0
     blur = deblur.Blur(h, g.shape)
-    assert reading.evidence(blur, g[None, None], 1 - rim) == {}
-    assert reading.find_boundary(blur, g[None, None], 1 - rim).boundary == "unknown"
+    assert reading.evidence(blur, g[None, None], 1 - border) == {}
+    assert reading.find_boundary(blur, g[None, None], 1 - border).boundary == "unknown"
     assert deblur.solve(spoiled, h, 1e-2, mask=hidden).boundary == "unknown"
 
 
@@ -91,7 +91,7 @@ def test_what_is_hidden_is_not_looked_at():
     [np.zeros((12, 12)), np.full((12, 12), 0.3), np.zeros((1, 12)), np.random.default_rng(0).random((3, 3))],
     ids=["black", "grey", "a row", "tiny"],
 )
-def test_where_the_rim_says_nothing_the_boundary_is_unknown(g):
+def test_where_the_border_says_nothing_the_boundary_is_unknown(g):
     h = np.ones((1, 3)) / 3
     result = deblur.solve(g, h, 1e-2)
     assert result.boundary == "unknown"
@@ -106,7 +106,7 @@ def test_a_psf_as_large_as_the_picture_or_without_brightness_is_no_trouble():
     assert read(np.float64(1e300) * blurred("zero"), PSFS["gaussian"]) == "zero"
 
 
-def test_a_rim_that_is_dark_by_itself_is_neither_a_dark_surround_nor_a_repetition():
+def test_a_border_that_is_dark_by_itself_is_neither_a_dark_surround_nor_a_repetition():
     rows, cols = np.mgrid[:80, :80] - 40
     scene = np.where(rows**2 + cols**2 < 20**2, 1.0, 0.0)
     for noise in (0.0, 0.001, 0.05):
@@ -138,7 +138,7 @@ def test_the_call_the_deblurrer_and_colour_say_what_was_taken_and_why():
         assert deblur.solve(g, h, 1e-2, method="tv", max_iterations=5, check=False).boundary == boundary
 
 
-def test_with_a_boundary_named_nothing_is_looked_at(monkeypatch):
+def test_with_a_boundary_named_nothing_is_examined(monkeypatch):
     def looked(*_):
         raise AssertionError("looked at")
 

@@ -162,7 +162,7 @@ def test_the_gpu_chooses_as_the_cpu_does(cupy):
 
 
 @pytest.mark.parametrize("data", ["gaussian", "poisson"])
-def test_what_is_looked_at_keeps_the_pictures_dtype(xp, data):
+def test_samples_keep_the_pictures_dtype(xp, data):
     blur, g, _ = blurred(0.01)
     device = Device(None if xp is np else 0)
     problem = pose(blur, "gradient", data, dtype=np.dtype(np.float32), device=device)
@@ -233,7 +233,7 @@ def test_rounding_is_noise_where_a_picture_is_flat_too():
         assert math.sqrt(noise_variance(problem, frames[None, None])) >= 0.99 * step / math.sqrt(12)
 
 
-def test_edges_that_do_not_fit_the_model_do_not_pass_as_settled():
+def test_edges_that_do_not_fit_the_model_do_not_pass_as_converged():
     truth = scene(96)
     psf = deblur.psf.gaussian(9, 1.5)
     g = deblur.degrade(truth, psf, boundary="unknown")
@@ -297,7 +297,7 @@ def test_windows_have_the_weights_colours_and_frames_of_their_places():
 
 
 @pytest.mark.parametrize("boundary", ["zero", "periodic"])
-def test_a_boundary_that_may_not_fit_is_judged_with_its_edges(boundary):
+def test_a_boundary_that_may_not_fit_is_measured_with_its_edges(boundary):
     blur, g = large()
     problem = pose(Blur(PSF, blur.image_shape, boundary), "tv")
     assert windows.cut(problem, g, None, side=[128] * 2) is None

@@ -235,7 +235,7 @@ def photograph(boundary, noise, n=128):
 
 
 @pytest.mark.parametrize("boundary", ["periodic", "reflect", "zero", "unknown"])
-def test_without_noise_a_tiny_lambda_is_right_and_settled(boundary):
+def test_without_noise_a_tiny_lambda_is_right_and_converged(boundary):
     g, _ = photograph(boundary, 0.0)
     choice = choose_lambda(Blur(psf.gaussian(9, 1.5), g.shape, boundary), g)
     assert (choice.rule, choice.converged) == ("gcv", True)
@@ -243,7 +243,7 @@ def test_without_noise_a_tiny_lambda_is_right_and_settled(boundary):
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.001, 0.01])
-def test_edges_that_do_not_fit_the_model_do_not_pass_as_settled(noise):
+def test_edges_that_do_not_fit_the_model_do_not_pass_as_converged(noise):
     g, sharp = photograph("unknown", noise)
     blur = Blur(psf.gaussian(9, 1.5), g.shape, "periodic")
     choice = choose_lambda(blur, g)
@@ -255,7 +255,7 @@ def test_edges_that_do_not_fit_the_model_do_not_pass_as_settled(noise):
     assert psnr(sharp, scene) >= 13  # and -30 where cross-validation runs to
 
 
-def test_where_lambda_has_not_settled_the_noise_decides():
+def test_where_lambda_has_not_converged_the_noise_decides():
     sharp = data.load("camera")[:150, :150]
     g = degrade(sharp, psf.motion(15, 30), boundary="unknown")
     blur = Blur(psf.motion(15, 30), g.shape, "unknown")
