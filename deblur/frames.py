@@ -218,8 +218,10 @@ class Frames:
         self._raw = self._axes.split(img)
         self.extent, self.device = self._raw.shape, Device.of(img)
         self.count = math.prod(self.extent[:2])
-        if img.dtype.kind == "f" and img.dtype.itemsize > self.dtype.itemsize:
-            check_finite(self.extremes, "the image")  # in the smaller dtype
+        least, most = float(np.finfo(self.dtype).tiny), float(np.finfo(self.dtype).max)
+        if img.dtype.itemsize > self.dtype.itemsize and self._largest and not least <= self._largest <= most:
+            words = f"{self.dtype} does not hold an image of the size {self._largest:.3g}: scale it, or use float64"
+            raise ValueError(words)
 
     @property
     def data(self) -> Array:
@@ -230,8 +232,7 @@ class Frames:
     def extremes(self) -> Array:
         """The least and the largest value of all frames, or one as large as the larger of them."""
         if self._largest is not None and self.gamma is None:
-            with np.errstate(over="ignore"):
-                return np.array([self._largest]).astype(self.dtype)
+            return np.array([self._largest]).astype(self.dtype)
         xp = get_xp(self._raw)
         return self._numbers(xp.stack([self._raw.min(), self._raw.max()]))
 
@@ -253,8 +254,7 @@ class Frames:
         return [(slice(i, i + step), slice(j, j + some)) for i in range(0, k, step) for j in range(0, c, some)]
 
     def _numbers(self, raw: Array) -> Array:
-        with np.errstate(over="ignore"):  # an overflow becomes infinite, which is refused
-            image = as_float(raw, self.dtype).astype(self.dtype, copy=False)
+        image = as_float(raw, self.dtype).astype(self.dtype, copy=False)
         return image if self.gamma is None else linear_light(image)
 
     def empty(self, dtype: Any, opacity: Any = 0) -> Array:

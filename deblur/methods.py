@@ -131,7 +131,7 @@ class Method:
         condition = (operator.boundary.weight * operator.norm_bound) ** 2 / (problem.lam or math.nan)
         blur = operator.shift_invariant
         root = self.orthogonal and blur is not None and (problem.formula == "tikhonov" or blur.normal)
-        lost = np.finfo(problem.dtype).eps * (condition**0.5 if root else condition)
+        lost = float(np.finfo(problem.dtype).eps) * (condition**0.5 if root else condition)
         return problem if lost <= MOST else replace(problem, dtype=FLOAT64)
 
     def memory(self, problem: Problem) -> float:
