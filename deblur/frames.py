@@ -38,7 +38,7 @@ def space_of(psf: Any, img: Any, channel_axis: int | None, stack_axis: int | Non
     coloured = len(shape) == left and looks_coloured(tuple(shape))
     if hasattr(psf, "matvec"):
         return 2 if coloured and psf.shape[0] != math.prod(shape) else left
-    axes = getattr(psf, "ndim", None) or np.ndim(psf)
+    axes = getattr(psf, "ndim", None) or unwrapped(psf, "psf").ndim
     if axes > max(SPACES):
         raise ValueError(
             f"the PSF has {axes} axes, shape {np.shape(psf)}; it may have one, for lines, two, for images, or three, "
@@ -204,7 +204,7 @@ class Frames:
         self.shape = img.shape
         hide = [] if self.masked is None else [xp.asarray(self.masked)]
         if mask is not None and not isinstance(mask, str):
-            hide.append(self._like_image(xp.asarray(mask), "mask"))
+            hide.append(self._like_image(xp.asarray(unwrapped(mask, "mask")), "mask"))
         for part in hide:
             img = xp.where(part, img.dtype.type(0), img)
         self.gamma = gamma

@@ -206,7 +206,7 @@ class _Run:
                     self._balance(sums[-1])
                 if bounded and n < schedule.most:
                     self.extrapolation.advance()
-        self.rounded = converged and exact > 1e-3
+        self.rounded = converged and exact > max(above, 3 * schedule.excess)
         self._record(sums)
         state, (primal, dual) = steps.state(self.lam, self.scale), self.worst[-1]
         scene = state.x[(..., *self.domain.scene)]
