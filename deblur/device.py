@@ -448,7 +448,7 @@ def free_memory(xp: ModuleType) -> int:
 def format_bytes(n: float) -> str:
     """`n` bytes in words, in binary units: ``format_bytes(134217728)`` is ``'128 MiB'``."""
     power = next((i for i in range(8) if abs(n) < 1024 ** (i + 1)), 8)
-    return f"{n / 1024**power:.4g} {('bytes', *(f'{letter}iB' for letter in 'KMGTPEZY'))[power]}"
+    return f"{min(n, 1e300) / 1024**power:.4g} {('bytes', *(f'{letter}iB' for letter in 'KMGTPEZY'))[power]}"
 
 
 def freed(size: float) -> float:

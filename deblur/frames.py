@@ -38,7 +38,7 @@ def space_of(psf: Any, img: Any, channel_axis: int | None, stack_axis: int | Non
     coloured = len(shape) == left and looks_coloured(tuple(shape))
     if hasattr(psf, "matvec"):
         return 2 if coloured and psf.shape[0] != math.prod(shape) else left
-    axes = getattr(psf, "ndim", None) or np.ndim(psf)
+    axes = getattr(psf, "ndim", None) or unwrapped(psf, "psf").ndim
     if axes > max(SPACES):
         raise ValueError(
             f"the PSF has {axes} axes, shape {np.shape(psf)}; it may have one, for lines, two, for images, or three, "
@@ -204,7 +204,7 @@ class Frames:
         self.shape = img.shape
         hide = [] if self.masked is None else [xp.asarray(self.masked)]
         if mask is not None and not isinstance(mask, str):
-            hide.append(self._like_image(xp.asarray(mask), "mask"))
+            hide.append(self._like_image(xp.asarray(unwrapped(mask, "mask")), "mask"))
         for part in hide:
             img = xp.where(part, img.dtype.type(0), img)
         self.gamma = gamma
@@ -218,8 +218,10 @@ class Frames:
         self._raw = self._axes.split(img)
         self.extent, self.device = self._raw.shape, Device.of(img)
         self.count = math.prod(self.extent[:2])
-        if img.dtype.kind == "f" and img.dtype.itemsize > self.dtype.itemsize:
-            check_finite(self.extremes, "the image")  # in the smaller dtype
+        least, most = float(np.finfo(self.dtype).tiny), float(np.finfo(self.dtype).max)
+        if img.dtype.itemsize > self.dtype.itemsize and self._largest and not least <= self._largest <= most:
+            words = f"{self.dtype} does not hold an image of the size {self._largest:.3g}: scale it, or use float64"
+            raise ValueError(words)
 
     @property
     def data(self) -> Array:
@@ -230,8 +232,7 @@ class Frames:
     def extremes(self) -> Array:
         """The least and the largest value of all frames, or one as large as the larger of them."""
         if self._largest is not None and self.gamma is None:
-            with np.errstate(over="ignore"):
-                return np.array([self._largest]).astype(self.dtype)
+            return np.array([self._largest]).astype(self.dtype)
         xp = get_xp(self._raw)
         return self._numbers(xp.stack([self._raw.min(), self._raw.max()]))
 
@@ -253,8 +254,7 @@ class Frames:
         return [(slice(i, i + step), slice(j, j + some)) for i in range(0, k, step) for j in range(0, c, some)]
 
     def _numbers(self, raw: Array) -> Array:
-        with np.errstate(over="ignore"):  # an overflow becomes infinite, which is refused
-            image = as_float(raw, self.dtype).astype(self.dtype, copy=False)
+        image = as_float(raw, self.dtype).astype(self.dtype, copy=False)
         return image if self.gamma is None else linear_light(image)
 
     def empty(self, dtype: Any, opacity: Any = 0) -> Array:

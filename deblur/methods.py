@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .device import CPU, Device, format_bytes, free_memory
-from .errors import InsufficientMemoryError, MethodError, check_choice
+from .errors import InsufficientMemoryError, MethodError, check_choice, check_number
 from .operators.blur import Blur
 from .operators.operator import check_operator
 from .problem import FLOAT64, FORMULAS, Factor, Problem, synchronize
@@ -131,7 +131,7 @@ class Method:
         condition = (operator.boundary.weight * operator.norm_bound) ** 2 / (problem.lam or math.nan)
         blur = operator.shift_invariant
         root = self.orthogonal and blur is not None and (problem.formula == "tikhonov" or blur.normal)
-        lost = np.finfo(problem.dtype).eps * (condition**0.5 if root else condition)
+        lost = float(np.finfo(problem.dtype).eps) * (condition**0.5 if root else condition)
         return problem if lost <= MOST else replace(problem, dtype=FLOAT64)
 
     def memory(self, problem: Problem) -> float:
@@ -407,7 +407,7 @@ def choose_method(
     """
     problem = Problem(
         check_operator(blur),
-        1e-2 * blur.norm_bound**2 if isinstance(lam, str) else float(lam),
+        1e-2 * blur.norm_bound**2 if isinstance(lam, str) else check_number(lam, "λ"),
         formula=check_choice(formula, FORMULAS, "formula"),
         dtype=np.dtype(dtype),
         device=Device.named(device),

@@ -252,5 +252,5 @@ def check_values(o: dict[str, Any]) -> None:
     if o["rtol"] is not None and not 0 < as_number(o["rtol"]) < 1:
         raise ValueError(f"rtol must lie between 0 and 1, not {o['rtol']!r}")
     if o["max_iterations"] is not None:
-        check_count(o["max_iterations"], "max_iterations")
+        o["max_iterations"] = check_count(o["max_iterations"], "max_iterations")
     check_callback(o["callback"], "callback", "iterations", "residual")

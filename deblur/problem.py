@@ -167,6 +167,13 @@ class Problem:
         return len(self.operator.image_shape)
 
     @property
+    def in_float64(self) -> Problem:
+        """The same problem in float64."""
+        w = self.fidelity.weights
+        fidelity = replace(self.fidelity, weights=None if w is None else w.astype(FLOAT64))
+        return replace(self, dtype=FLOAT64, fidelity=fidelity)
+
+    @property
     def quadratic(self) -> bool:
         """Whether the minimiser solves one linear system."""
         return self.fidelity.name == "gaussian" and self.bounds is None and is_quadratic(self.regularizer)

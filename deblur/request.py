@@ -210,7 +210,7 @@ def check_request(
             )
     operator_for = functools.partial(_operator, psf, o["psfs"], shape, o["origin"])
     noise, data = o["noise"], o["data"] or (row.fidelity if row else "gaussian")
-    fidelity, counts = DataFidelity(data, float(o["background"]), o["delta"] or 0.0), data == "poisson"
+    fidelity, counts = DataFidelity(data, float(o["background"] or 0.0), o["delta"] or 0.0), data == "poisson"
     if isinstance(noise, tuple) and not counts:
         raise ValueError(f"noise={noise!r} is for photon counts (data='poisson'); give one standard deviation")
     if counts and noise is not None:

@@ -99,7 +99,7 @@ def as_float(image: Array, dtype: Any = np.float64) -> Array:
         raise TypeError(f"an image must hold real numbers, not dtype {image.dtype}")
     # Multiplied by the reciprocal, not divided: that is what scikit-image rounds to.
     scaled = xp.multiply(image, 1.0 / np.iinfo(image.dtype).max, dtype=np.dtype(dtype))
-    return xp.maximum(scaled, -1.0, out=scaled) if kind == "i" else scaled
+    return xp.maximum(scaled, -1.0) if kind == "i" else scaled
 
 
 def is_colour(image: Array) -> bool:

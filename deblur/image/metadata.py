@@ -173,7 +173,7 @@ def upright(a: Array, orientation: int, rows: int | None = None) -> Array:
 
 def inverse(orientation: int) -> int:
     """The orientation by which `upright` undoes this one."""
-    return {6: 8, 8: 6}.get(orientation, orientation)
+    return 14 - orientation if orientation in (6, 8) else orientation
 
 
 def turned(orientation: int) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 
 from .. import kernels
 from ..device import Array, float_dtype, get_xp, unwrapped
+from ..errors import shown
 
 TILE = 128
 
@@ -94,8 +95,9 @@ def turn(a: Array) -> None:
 
 def check_out(out: Array, shape: tuple[int, ...], dtype: np.dtype, *operands: Array) -> None:
     """Refuse an array for the result that does not fit, or shares memory with an operand."""
-    if out.shape != shape or out.dtype != dtype:
-        raise ValueError(f"out must have shape {shape} and dtype {dtype}, not {out.shape}, {out.dtype}")
+    given = getattr(out, "shape", shown(out)), getattr(out, "dtype", type(out))
+    if given != (shape, dtype):
+        raise ValueError("out must have shape {} and dtype {}, not {}, {}".format(shape, dtype, *given))
     xp = get_xp(out, *operands)
     shares = np.shares_memory if xp is np else xp.may_share_memory  # on a GPU the exact answer is slow
     if any(shares(out, x) for x in operands):

@@ -35,7 +35,7 @@ from ..device import Array, Device, as_real, asnumpy, unwrapped
 from ..errors import as_number, check_count
 from ..norms import norms_of
 from .blur import Blur
-from .matrix import check_psf
+from .matrix import by, check_psf
 from .operator import LinearMap
 from .torus import Torus
 
@@ -111,7 +111,7 @@ class VaryingBlur(LinearMap):
             raise ValueError(
                 f"tolerance is a part of a PSF's sum and lies between 0 and 1, not {tolerance!r}; None uses every PSF"
             )
-        if np.shape(shape) != (2,):
+        if not np.iterable(shape) or len(shape) != 2 or not all(as_number(n) >= 1 for n in shape):
             raise ValueError(
                 f"PSFs that vary, or one for each colour, blur images (rows, columns), not shape {shape!r}; "
                 "for lines and volumes give one PSF with as many axes as they have"
@@ -285,6 +285,8 @@ def cell_centres(grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
     if not np.iterable(grid) or len(grid) != 2:
         raise ValueError(f"grid must be (rows, columns), not {grid!r}")
     grid = tuple(check_count(n, "each side of grid") for n in grid)
+    if any(k > n for k, n in zip(grid, shape, strict=True)):
+        raise ValueError(f"a grid of {by(grid)} has more parts than {by(shape)} pixels can be cut into")
     centres = [(np.arange(k) + 0.5) * n / k - 0.5 for k, n in zip(grid, shape, strict=True)]
     return np.stack(np.meshgrid(*centres, indexing="ij"), -1)
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..device import unwrapped
+
 Region = tuple[int, int, int, int]
 
 _BIN = 0.125  # width of the bins of the edge spread in pixels
@@ -65,7 +67,7 @@ def edges_in(image: np.ndarray, region: Any) -> list[Edge]:
     """The edges in the given regions of an image (M, N), or in the region that looks most like an edge."""
     if region is None:
         return [_found(image)]
-    given = np.asarray(region)
+    given = unwrapped(region, "region")
     if given.ndim not in (1, 2) or given.shape[-1] != 4 or given.size == 0 or given.dtype.kind not in "iu":
         raise ValueError(f"region must be four whole numbers (top, bottom, left, right), not {region!r}")
     m, n = image.shape

@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from .. import image as image_file
-from ..device import check_finite, format_bytes, require_memory
+from ..device import as_real, check_finite, format_bytes, require_memory, unwrapped
 from ..errors import check_path
 from ..image.arrays import looks_coloured
 from ..image.metadata import inverse
@@ -145,7 +145,7 @@ def load_with_voxel(
                 f"its shape {psf.shape} may be that of a volume, for which pass volume=True (in the command "
                 f"volume:{path}), or of {len(psf)} 2-D PSFs: save the one you mean as its own file"
             )
-        if psf.ndim not in {None: (2, 3), True: (3,), False: (2,)}[volume] or psf.size == 0:
+        if psf.ndim not in ((2, 3) if volume is None else (3,) if volume else (2,)) or psf.size == 0:
             kind = "array of planes" if volume else "2-D array"
             raise ValueError(f"a PSF is a non-empty {kind}, this one has shape {psf.shape}")
         check_finite(psf, "it", "a PSF is light, so set them to 0 or to the mean of their neighbours")
@@ -190,7 +190,9 @@ def upright(psf: np.ndarray, orientation: int) -> np.ndarray:
     psf : array
         With a row or column of zeros at the end of an even side that was mirrored.
     """
-    h = image_file.upright(psf, orientation, -2)
+    h = image_file.upright(unwrapped(psf, "the PSF"), orientation, -2)
+    if h.ndim < 2:
+        raise ValueError(f"a PSF of shape {h.shape} has no rows and columns; those of images and volumes have")
     (mirrored,) = np.argwhere(image_file.upright(np.arange(4).reshape(2, 2), orientation) == 0)
     more = [(0, int(flip and n % 2 == 0)) for flip, n in zip(mirrored, h.shape[-2:], strict=True)]
     h = np.pad(h, [(0, 0)] * (h.ndim - 2) + more)
@@ -286,7 +288,7 @@ def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False, orient
     """
     suffix, held = check_suffix(path), io.BytesIO()
     back = inverse(orientation)
-    h = upright(np.asarray(getattr(psf, "psf", psf), dtype=np.float64), back)
+    h = upright(as_real(getattr(psf, "psf", psf), "the PSF", np.float64), back)
     if suffix == ".npy":
         np.save(held, h)
     elif suffix == ".npz":

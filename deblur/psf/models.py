@@ -49,7 +49,7 @@ def _check_memory(shape: tuple[int, ...]) -> None:
 
 def per_axis(values: Lengths, axes: int, name: str) -> tuple[float, ...]:
     """A positive number for each axis; one may stand for all, and of a volume the last of two for rows and columns."""
-    each = tuple(np.atleast_1d(values).tolist())
+    each = tuple(values) if np.iterable(values) else (values,)
     if axes == 3 and len(each) == 2:
         each += each[1:]
     if len(each) not in (1, axes):

@@ -157,12 +157,12 @@ def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
     check_choice(model, MODELS, "model")
     if not 0.05 <= check_number(wavelength, "a wavelength") <= 20:
         raise ValueError(f"a wavelength is in micrometres, such as 0.52; {wavelength!r} would be no light")
-    if np.size(index) not in (1, 3):
+    each = tuple(map(as_number, index)) if np.iterable(index) else (as_number(index), as_number(index), 0.0)
+    if len(each) != 3 or not all(0.1 <= n <= 10 for n in each[:2]):
         raise ValueError(f"index must be one number, or (index, specimen's index, depth), not {index!r}")
-    n, inside, *below = (float(each) for each in np.broadcast_to(index, 3 if np.size(index) == 3 else 2))
-    depth = check_number(below[0] if below else 0.0, "the depth below the coverslip")
-    check_number(min(n, inside), "index", above=True)
-    if not check_number(na, "na", above=True) < n:
+    n, inside, depth = each
+    check_number(depth, "the depth below the coverslip")
+    if not 1e-3 <= check_number(na, "na") < n:
         raise ValueError(
             f"na = {na:g} must lie below the immersion's refractive index, {n:g} here (air 1, water 1.333, oil 1.515)"
         )
@@ -193,6 +193,8 @@ def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
 
 def _nodes(low: float, high: float, periods: float) -> tuple[np.ndarray, np.ndarray]:
     """Points and weights of Gauss and Legendre for the mean of a function of at most so many periods between ends."""
+    if not periods <= 1e3:
+        raise ValueError(f"the PSF extends over {periods:.3g} wavelengths: use smaller voxels, size, sheet or z")
     x, w = np.polynomial.legendre.leggauss(4 + math.ceil(4 * periods))
     return low + (high - low) * (x + 1) / 2, w / 2
 

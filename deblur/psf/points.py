@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from ..errors import check_number
 from ..operators.matrix import by
 from ..operators.varying import cell_centres
 from .estimate import (
@@ -121,7 +122,9 @@ def from_points(
     saturated = flat_tops(picture)
     kind = np.asarray(image).dtype
     if saturation is not None or kind.kind in "iu":
-        saturated |= picture >= (np.iinfo(kind).max if saturation is None else saturation) / unit
+        saturated |= (
+            picture >= (np.iinfo(kind).max if saturation is None else check_number(saturation, "saturation")) / unit
+        )
     above, noise = without_background(picture, 48 if size is None else 3 * max(size))
     field = _Field(above, noise, saturated, *detected(above, noise, positions), unit)
     if size is not None:

@@ -178,7 +178,7 @@ def denoise(psf: Any, noise: float | None = None) -> np.ndarray:
     """
     h, unit = grey(psf, "the PSF", (1, 2, 3))
     background, deviation = _level(border(h))
-    noise = deviation if noise is None else check_number(noise, "noise, a standard deviation,") / unit
+    noise = deviation if noise is None else min(check_number(noise, "noise, a standard deviation,") / unit, 1e100)
     h = h - background
     return unit_sum(np.maximum(h * gains(h, noise**2), 0))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..device import as_real
 from ..operators.matrix import by
 
 FOUND = 6.0  # least signal over noise of a source
@@ -111,7 +112,7 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
 def checked_positions(positions: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Positions as a (k, axes) array; ValueError unless they lie in an image of this shape."""
     names = ("plane", "row", "column")[-len(shape) :]
-    at = np.atleast_2d(np.asarray(positions, dtype=float))
+    at = np.atleast_2d(as_real(positions, "positions", float))
     if at.ndim != 2 or at.shape[1] != len(shape) or at.size == 0 or not np.isfinite(at).all():
         raise ValueError(f"positions must be (k, {len(shape)}) finite numbers, {', '.join(names)}, not {at.shape}")
     outside = ((at < -0.5) | (at > np.array(shape) - 0.5)).any(axis=1)

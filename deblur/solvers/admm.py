@@ -103,7 +103,12 @@ class Admm:
         else:
             state = None
         with self.steps(scale.near(self.problem), scale.down(g)) as steps:
-            return _Run(self, scale, steps, state).solution()
+            run = _Run(self, scale, steps, state)
+            found = run.solution()
+        if not run.rounded:
+            return found
+        more = Admm(self.problem.in_float64).solve(g.astype(np.float64))
+        return replace(more, scene=more.scene.astype(g.dtype), why=f"{more.why}, in float64", state=None)
 
     @contextlib.contextmanager
     def steps(self, problem: Problem, g: Array, held: bool = False) -> Iterator[Steps]:
@@ -134,7 +139,13 @@ class Admm:
 
 
 class _Run:
-    """One solve: the numbers of the schedule, and the loop."""
+    """One solve: the numbers of the schedule, and the loop.
+
+    Attributes
+    ----------
+    rounded : bool
+        Whether the objective is near its minimum only but for what rounding in float32 adds.
+    """
 
     def __init__(self, factor: Admm, scale: Scale, steps: Steps, start: State | None) -> None:
         self.problem, self.scale, self.steps, self.domain = steps.problem, scale, steps, factor.domain
@@ -174,7 +185,7 @@ class _Run:
         """Iterate until the objective, or in a large scene the residuals, are within the tolerance, or no longer."""
         steps, schedule, problem = self.steps, self.schedule, self.problem
         sums: np.ndarray = np.zeros((0, 1, 5))
-        n, converged, above, check, bounded = 0, False, math.inf, 10, schedule.excess < math.inf
+        n, converged, above, exact, check, bounded = 0, False, math.inf, 0.0, 10, schedule.excess < math.inf
         while not converged and n < schedule.most:
             falling = self.lam > problem.lam
             every = 8 if falling else 10
@@ -185,7 +196,7 @@ class _Run:
             # At the same iterations on every device: a GPU submits batches.
             if bounded and not falling and ((n >= check and n % every == 0) or n == schedule.most):
                 check = 9 * n // 8
-                above = excess(self.factor, steps, float(sums[-1, :, 0].sum()))
+                above, exact = excess(self.factor, steps, float(sums[-1, :, 0].sum()))
                 within = self._still(n) and above <= schedule.excess
             converged = within
             if falling and n % every == 0:
@@ -195,6 +206,7 @@ class _Run:
                     self._balance(sums[-1])
                 if bounded and n < schedule.most:
                     self.extrapolation.advance()
+        self.rounded = converged and exact > max(above, 3 * schedule.excess)
         self._record(sums)
         state, (primal, dual) = steps.state(self.lam, self.scale), self.worst[-1]
         scene = state.x[(..., *self.domain.scene)]

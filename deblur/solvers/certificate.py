@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from .admm import Admm
 
 
-def excess(factor: Admm, steps: Steps, copies: float) -> float:
+def excess(factor: Admm, steps: Steps, copies: float) -> list[float]:
     """The bound over the objective, for the scene that a solve would end with now.
+
+    First without what rounding in the problem's dtype makes of both where they should vanish, then without what
+    rounding in float64 makes of them.
 
     Parameters
     ----------
@@ -61,11 +64,10 @@ def excess(factor: Admm, steps: Steps, copies: float) -> float:
     seen = domain.mixture(shown)[(..., *domain.frame)]
     objective = problem.objective(steps.g, scene, seen)
     left, size = norms_of(s[inner] if domain.pinned else s, z)
-    # What rounding alone makes of both terms where they should vanish.
-    eps, black = float(np.finfo(x.dtype).eps), problem.fidelity.value(0 * steps.g, steps.g)
-    rounding = eps * (black + 30 * problem.lam * float(total(abs(scene))))
     bound = objective - copies - linear + 1e-2 * left * size
-    return max(bound - rounding, 0.0) / (objective + rounding or 1.0)
+    size = problem.fidelity.value(0 * steps.g, steps.g) + 30 * problem.lam * float(total(abs(scene)))
+    rounding = (float(np.finfo(dtype).eps) * size for dtype in (x.dtype, np.float64))
+    return [max(bound - r, 0.0) / (objective + r or 1.0) for r in rounding]
 
 
 def _products(y: Sequence[Array], shown: Sequence[Array], u: Sequence[Array]) -> float:

@@ -73,9 +73,7 @@ class Quadratic:
     @cached_property
     def _exact(self) -> Quadratic:
         """The same in float64."""
-        fidelity = self.problem.fidelity
-        weights = None if fidelity.weights is None else fidelity.weights.astype(np.float64)
-        return Quadratic(replace(self.problem, dtype=FLOAT64, fidelity=replace(fidelity, weights=weights)))
+        return Quadratic(self.problem.in_float64)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Solve for each frame and channel by itself; see `deblur.problem.Factor`.

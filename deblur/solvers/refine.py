@@ -117,6 +117,8 @@ def refined(
             break
     if right:
         return image, iterations, True, f"relative residual {reached:.1e} of (HHᵀ + λI) z"
+    if not reached <= 1:  # an iteration that diverged: black is nearer
+        image = problem.xp.zeros_like(image)
     why = "stopped" if iterations >= limit else "stagnated"
     asked = f"{rtol:.1e} was asked for" if rtol is not None else "too much to say that the image is right"
     more = ", or float64" if b.dtype == np.float32 else ""

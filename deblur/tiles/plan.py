@@ -12,6 +12,7 @@ import numpy as np
 
 from ..device import CPU, Device, format_bytes, free_memory
 from ..errors import as_number, check_count
+from ..normalization import Scale
 from ..operators.matrix import by
 from ..options import check_lam
 from ..request import check_request
@@ -143,7 +144,7 @@ class _Task:
 
     def __init__(self, psf: Any, lam: float, shape: Sequence[int], options: PlanOptions) -> None:
         given, rest = parted(options, PlanOptions)
-        self.size = _sides(shape, "shape", np.size(shape))
+        self.size = _sides(shape, "shape", len(shape) if np.iterable(shape) else 1)
         axes = len(self.size)
         if isinstance(check_lam(lam), str):
             raise TypeError(
@@ -157,7 +158,8 @@ class _Task:
         memory = free_memory(device.xp) // 2 if given["memory"] is None else given["memory"]
         self.memory = check_count(memory, "memory")
         request = check_request(psf, self.size, float(lam), rest, CPU, reuse=True)
-        self.problem = replace(request.problem, device=device)
+        problem = replace(request.problem, device=device)
+        self.problem = Scale.of(problem).near(problem)  # no square overflows or vanishes
         self.method, self.prior = request.method, request.prior
         self.units = [] if given["chunk"] is None else [_sides(given["chunk"], "chunk", axes)]
         self.units.append((round(64 ** (2 / axes)),) * axes)  # about as many pixels whatever the axes
@@ -465,7 +467,7 @@ def _up(a: int, b: int) -> int:
 
 
 def _sides(value: Any, name: str, axes: int, least: int = 1) -> Size:
-    sides = tuple(value) if isinstance(value, Sequence | np.ndarray) else (value,) * axes
+    sides = tuple(value) if np.iterable(value) else (value,) * axes
     if len(sides) != axes or not all(as_number(n).is_integer() and n >= least for n in sides):
         raise ValueError(
             f"{name} must be a whole number of pixels >= {least}, or one for each of the {axes} axes, not {value!r}"

@@ -54,7 +54,7 @@ from itertools import chain
 import numpy as np
 
 from ..device import Array, Device, all_cores, as_real, check_finite, get_xp, is_cupy, random_signs
-from ..errors import check_choice, check_count
+from ..errors import as_number, check_choice, check_count
 from ..normalization import Scale, shifted
 from ..norms import largest, squares
 from ..operators.blur import Blur
@@ -272,7 +272,8 @@ def choose_lambda(
     checked = check_rule(rule, problem)
     check_noise(noise)
     check_choice(norm, NORMS, "norm")
-    if bounds is not None and not 0 < bounds[0] < bounds[1] < np.inf:
+    pair = tuple(map(as_number, bounds)) if bounds is not None and np.iterable(bounds) else (math.nan,)
+    if bounds is not None and not (len(pair) == 2 and 0 < pair[0] < pair[1] < np.inf):
         raise ValueError(f"bounds must be two increasing positive multiples of σ_max², not {bounds!r}")
     max_steps = check_count(max_steps, "max_steps")
     if g.shape[-len(blur.image_shape) :] != blur.image_shape:
