@@ -170,16 +170,34 @@ class Device:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make this the GPU that new arrays are made on; a caller's `numpy.seterr` changes nothing within."""
+        """Make this the GPU that new arrays are made on; a caller's `numpy.seterr` changes nothing within.
+
+        What fails because the GPU's memory is full is an InsufficientMemoryError, whichever library it was.
+        """
         here = nullcontext() if self.gpu is None else self.xp.cuda.Device(self.gpu)
         with here, np.errstate(all="warn", under="ignore"):
-            yield
+            try:
+                yield
+            except Exception as error:
+                if not type(error).__module__.startswith("cupy"):
+                    raise
+                free = free_memory(self.xp)
+                # Few of CuPy's libraries say that memory is what they lack.
+                if free > _FULL and not isinstance(error, MemoryError):
+                    raise
+                raise InsufficientMemoryError(
+                    f"the GPU's memory is full: {format_bytes(free)} are free ({str(error).rstrip('.')}); free some in "
+                    "this process or another, or restore the image in tiles (deblur.tiled)",
+                    getattr(error, "_size", free + 1),
+                    free,
+                ) from error
 
     def __str__(self) -> str:
         return "cpu" if self.gpu is None else f"gpu {self.gpu}"
 
 
 CPU = Device()
+_FULL = 1 << 28  # bytes: where fewer are free cuBLAS and cuSOLVER may not start, nor the driver load kernels
 
 _granted: ContextVar[int | None] = ContextVar("granted", default=None)
 

@@ -7,6 +7,7 @@ import pytest
 import scipy.fft
 from threadpoolctl import threadpool_info, threadpool_limits
 
+import deblur
 from deblur.device import all_cores, all_true
 
 
@@ -44,3 +45,17 @@ def test_products_of_matrices_have_one_thread_while_anyone_is_inside():
 def test_all_true_is_all(xp):
     for of in (np.ones((3, 4), bool), np.eye(3, dtype=bool), np.zeros((0, 2), bool)):
         assert all_true(xp.asarray(of)) is bool(of.all())
+
+
+@pytest.mark.gpu
+def test_a_full_gpu_is_refused_with_figures(cupy):
+    memory, g = cupy.get_default_memory_pool(), cupy.ones((512, 512), np.float32)
+    memory.free_all_blocks()
+    memory.set_limit(size=memory.used_bytes() + (1 << 20))
+    try:
+        with pytest.raises(
+            deblur.InsufficientMemoryError, match=r"memory is full: .* free \(Out of memory.*\); free some"
+        ):
+            deblur.solve(g, deblur.psf.gaussian(7, 1.5), 1e-2, boundary="periodic")
+    finally:
+        memory.set_limit(size=0)
