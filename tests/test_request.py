@@ -9,7 +9,7 @@ from refusals import refused
 import deblur
 from deblur import cli, image
 from deblur.methods import METHODS
-from deblur.options import Options, defaults
+from deblur.options import defaults
 
 G = np.full((8, 8), 0.5)
 PSF = np.ones((3, 3)) / 9
@@ -71,11 +71,6 @@ def test_every_call_has_the_same_defaults(tmp_path, capsys, bits, edge):
     assert {result.image.dtype, windows.dtype} == {np.dtype("float32")}
     assert deblur.choose_method(result.blur, lam, dtype="float32").method == result.method
     assert deblur.plan_tiles(psf, lam, g.shape).boundary == "unknown"  # without the image, the one that needs the most
-
-
-def test_the_list_is_what_a_type_checker_reads():
-    assert set(Options.__annotations__) == set(defaults())
-    assert Options.__total__ is False
 
 
 @pytest.mark.parametrize("idle", [{"rtol": 1e-3}, {"max_iterations": 5}], ids=["rtol", "max_iterations"])
