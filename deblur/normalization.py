@@ -17,7 +17,7 @@ import numpy as np
 from .denoise.denoisers import is_named
 from .device import Array, get_xp
 from .norms import largest
-from .operators.operator import Operator
+from .operators.operator import LinearMap, Operator
 from .problem import Denoiser, Problem
 from .terms import FORMULA, is_quadratic
 
@@ -82,12 +82,12 @@ class Scale:
         power = self.objective(problem) - degree * self.scene - self.faint + exponent - 1
         return shifted(value / (2 * half), -power) if down else shifted(value * (2 * half), power)
 
-    def near(self, problem: Problem, operator: Operator | None = None) -> Problem:
-        """The normalised problem; `operator` is its operator, if known."""
+    def near(self, problem: Problem) -> Problem:
+        """The normalised problem."""
         if not self:
             return problem
         fidelity, down = problem.fidelity, partial(shifted, by=-self.image)
-        operator, lam = operator or self.operator(problem.operator), problem.lam
+        operator, lam = self.operator(problem.operator), problem.lam
         if lam:
             # With a null space the minimiser does not change beyond these.
             least, most = 2.0**-80, 2.0**40
@@ -108,7 +108,10 @@ class Scale:
 
     def operator(self, operator: Operator) -> Operator:
         """H' of H."""
-        return operator.scaled(-self.psf) if self.psf else operator
+        if not self.psf:
+            return operator
+        scaled = partial(operator.scaled, -self.psf)
+        return operator.cached(("scaled", self.psf), scaled) if isinstance(operator, LinearMap) else scaled()
 
     def described(self, text: str) -> str:
         """`text` with the units of its figures, unless they are those of the image."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +15,6 @@ from .errors import MethodError
 from .frames import ALL, Frames, Part
 from .methods import together
 from .normalization import Scale, shifted
-from .operators.operator import Operator
 from .options import DETECTORS
 from .problem import Problem
 from .request import Request
@@ -27,13 +27,17 @@ from .tuning.boundary import AGAINST, SAFE, find_boundary
 HUBER = 1.345
 
 
-@dataclass(frozen=True)
 class NormalizedImage:
     """An image on the scale of its normalised problem.
 
+    Parameters
+    ----------
+    request : Request
+        With its boundary.
+    frames : Frames
+
     Attributes
     ----------
-    frames : Frames
     scale : Scale
     problem : Problem
         Normalised; with the image's weights, the scale of Huber's term and the number of frames. λ is 0 if a rule
@@ -46,44 +50,32 @@ class NormalizedImage:
         Solved for one after the other, so that not all of it need be in memory at once.
     """
 
-    frames: Frames
-    scale: Scale
-    problem: Problem
-    noise: float | None
-    prior: str
-    mask: Array | None
-    parts: list[Part]
-
-    @classmethod
-    def of(cls, request: Request, operator: Operator, frames: Frames) -> NormalizedImage:
-        """Normalise the frames of a request; `operator` is its normalised operator."""
+    def __init__(self, request: Request, frames: Frames) -> None:
         problem = replace(request.problem, dtype=frames.dtype, frames=frames.count)
-        seen, mask, parts = frames.extremes, None, [ALL]
+        seen, g, weights, weight = frames.extremes, None, None, 1.0
         background, given = problem.fidelity.background, frames.given
         if given.kind in "iu" and background > 1:
             raise ValueError(
                 f"background={background:g} is more than any pixel of dtype {given} holds: such images are scaled to "
                 f"[0, 1], so divide it by {np.iinfo(given).max}"
             )
-        scale = Scale.of(problem, seen)
-        if request.linear:  # every frame is a problem of its own
-            problem = scale.near(problem, operator)
-            if problem.operator.shift_invariant is not None:
-                parts = frames.parts(together(frames.device))
-        else:
+        self.frames, self.prior, self.mask, self.parts = frames, request.prior, None, [ALL]
+        self.scale = Scale.of(problem, seen)
+        if not request.linear:
             g = frames.data
-            if scale.image and request.weights is not None:
-                weights = frames.spread(problem.xp.asarray(request.weights), "weights")
-                g = seen = problem.xp.where(weights > 0, g, 0)
-                scale = Scale.of(problem, seen)
-            g = _normalized(g, scale, problem)
-            weights, mask, weight = _weights(request, frames, g)
-            scale = Scale.of(problem, seen, weight)
-            problem = _with_weights(request, scale.near(problem, operator), g, scale, weights)
-        noise = None if request.noise is None else shifted(float(request.noise), -scale.image)
-        if not request.linear and isinstance(request.lam, str):
-            problem = weighed(problem, g, noise, request.psf_error)
-        return cls(frames, scale, problem, noise, request.prior, mask, parts)
+            if self.scale.image and request.weights is not None:
+                given_weights = frames.spread(problem.xp.asarray(request.weights), "weights")
+                g = seen = problem.xp.where(given_weights > 0, g, 0)
+                self.scale = Scale.of(problem, seen)
+            g = _normalized(g, self.scale, problem)
+            weights, self.mask, weight = _weights(request, frames, g)
+            self.scale = Scale.of(problem, seen, weight)
+        self.problem = problem = self.scale.near(problem)
+        self.noise = None if request.noise is None else shifted(float(request.noise), -self.scale.image)
+        if g is not None:
+            self.problem = self._with_frames(request, g, weights)
+        elif problem.operator.shift_invariant is not None:  # every frame is a problem of its own
+            self.parts = frames.parts(together(frames.device))
 
     def part(self, at: Part) -> tuple[Array, Array, Array | None]:
         """The frames (k, c, M, N) of a part, the data that are solved for, and the scene on which those are centred."""
@@ -101,7 +93,23 @@ class NormalizedImage:
 
     def drawn(self, regularizer: str) -> NormalizedImage:
         """The image for a regularizer: "natural" is centred on the smoothed image."""
-        return replace(self, prior="smooth") if regularizer == "natural" and self.prior == "zero" else self
+        if regularizer != "natural" or self.prior != "zero":
+            return self
+        drawn = copy.copy(self)
+        drawn.prior = "smooth"
+        drawn.__dict__.pop("_whole", None)
+        return drawn
+
+    def _with_frames(self, request: Request, g: Array, weights: Array | None) -> Problem:
+        """The normalised problem with what depends on its frames `g`."""
+        problem, delta = self.problem, self.problem.fidelity.delta
+        if problem.fidelity.name == "poisson":
+            _check_counts(g, weights, raised=request.method == "richardson-lucy" and request.lam == 0)
+        if problem.fidelity.name == "huber" and not delta > 0:
+            noise = noise_level(g) if self.noise is None else self.noise
+            delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(g.dtype).tiny)
+        problem = replace(problem, fidelity=replace(problem.fidelity, weights=weights, delta=delta))
+        return weighed(problem, g, self.noise, request.psf_error) if isinstance(request.lam, str) else problem
 
     @cached_property
     def _whole(self) -> tuple[Array, Array, Array | None]:
@@ -138,25 +146,14 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     g = frames.levels[:: 1 + len(frames.levels) // 32] if few else frames.data
     weights = None if bare else _weights(request, frames, g)[0]
     g = g - g.dtype.type(background) if background else g
-    found = find_boundary(blur, g, weights, request.candidates)
-    if SAFE not in request.candidates and found.evidence < -AGAINST:
+    boundary, reason, evidence = find_boundary(blur, g, weights, request.candidates)
+    if SAFE not in request.candidates and evidence < -AGAINST:
         requested = f"method={request.method!r} with formula={problem.formula!r}"
         raise MethodError(
-            f"{requested} cannot serve the boundary of this picture: {found.reason}. Use another method, or name "
-            f"boundary={found.boundary!r} to force it"
+            f"{requested} cannot serve the boundary of this picture: {reason}. Use another method, or name "
+            f"boundary={boundary!r} to force it"
         )
-    return request.under(found.boundary, found.reason)
-
-
-def _with_weights(request: Request, problem: Problem, g: Array, scale: Scale, weights: Array | None) -> Problem:
-    """The normalised problem with what depends on its frames `g`."""
-    if problem.fidelity.name == "poisson":
-        _check_counts(g, weights, raised=request.method == "richardson-lucy" and request.lam == 0)
-    delta = problem.fidelity.delta
-    if problem.fidelity.name == "huber" and not delta > 0:
-        noise = noise_level(g) if request.noise is None else shifted(float(request.noise), -scale.image)
-        delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(g.dtype).tiny)
-    return replace(problem, fidelity=replace(problem.fidelity, weights=weights, delta=delta))
+    return request.under(boundary, reason)
 
 
 def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, Array | None, float]:

@@ -77,11 +77,18 @@ class Options(TypedDict, total=False):
         the image if it is not given (`deblur.tuning.psf_error`); 0 for a PSF that is exact. What it leaves in the image
         counts as noise where λ is chosen, and in "collaborative" and "pnp".
     rtol, max_iterations : optional
-        Stopping rule of an iterative method. The tolerance is relative: to
-        ‖Hᵀg‖ for the residual of linear and quadratic methods, to the iterate
-        for the primal and dual residuals of "tv", "tv-aniso", "tv2" and "pnp",
-        and to the scene for the change of a step of "richardson-lucy". Each
-        method has its own default. A named direct method takes neither.
+        Stopping rule of an iterative method. `rtol` has no unit. It bounds: for
+        "pcg" and "gauss-seidel" the residual of (HHᵀ + λI) z = g over ‖g‖ (of
+        Hᵀg with formula "hht"); for "hybrid-lsqr" that of the normal equations
+        over ‖Hᵀg‖; for "identity", "gradient" and "laplacian" that of their
+        normal equations over ‖HᵀWg‖; for "tv", "tv-aniso", "tv2", "pnp" and
+        "collaborative" the primal and dual residuals over the iterate; for
+        "richardson-lucy" the change of a step over the scene. By default
+        linear methods stop when the error of the image is at most 1e-6 in
+        float64, 5e-5 in float32; the three quadratic ones at a residual of
+        1e-6; those with the iterate at 5e-3, or 4e-4 for a small λ; and
+        "richardson-lucy" where it would begin to fit noise. A named direct
+        method takes neither.
     inverse : bool
         Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
     callback : callable, optional

@@ -114,11 +114,7 @@ class Deblurrer:
         self._plan: Plan | None = None
         self._last: tuple[Solution, Scale] | None = None
         self._lock = threading.RLock()
-        self._take(request)
-
-    def _take(self, request: Request) -> None:
-        self._operator = Scale.of(request.problem).operator(request.problem.operator)
-        self._request = request  # last, for other threads
+        self._request = request
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -272,9 +268,8 @@ class Deblurrer:
             report_phase("boundary" if self._request.candidates else "begin")
         check_frames(frames, self._request)
         with self._lock:
-            if self._request.candidates:
-                self._take(detect_boundary(self._request, frames))
-        return NormalizedImage.of(self._request, self._operator, frames)
+            self._request = detect_boundary(self._request, frames)
+        return NormalizedImage(self._request, frames)
 
     def _prepared(self, image: NormalizedImage, plan: Plan, failures: list[str] | None = None) -> Plan:
         """The plan with its solver and factor; the first one is kept for the images after this one."""

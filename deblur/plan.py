@@ -108,10 +108,10 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
     if kept is not None and kept.serves(image):
         return kept
     problem, scale = image.problem, image.scale
-    if kept is not None and isinstance(rule, str):
-        lam = float(scale.lam(problem, kept.lam, down=True))
-        problem = replace(problem, lam=lam, regularizer=kept.problem.regularizer)
     if kept is not None:
+        if isinstance(rule, str):
+            lam = float(scale.lam(problem, kept.lam, down=True))
+            problem = replace(problem, lam=lam, regularizer=kept.problem.regularizer)
         return replace(kept, problem=problem, scale=scale, factor=None)
     prior_reason = "the default" if request.asked_prior == "auto" else "as requested"
     if not isinstance(rule, str):

@@ -94,6 +94,7 @@ class PosteriorStd:
     noise_source : str
         "given" or "estimated".
     lam : float
+        In the units that `deblur.reconstruct` gives.
     regularizer : str
     probes : int
         Random probes used, or images simulated; 0 if exact.

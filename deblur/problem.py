@@ -108,9 +108,9 @@ class Problem:
     operator : Operator
         H.
     lam : float
-        λ ≥ 0.
+        λ ≥ 0, in the units that `deblur.reconstruct` gives.
     regularizer : str
-        R∘L: a name in `deblur.terms.PENALTIES`, or one without a value ("natural", "denoiser", "patches").
+        R∘L: a name in `deblur.terms.REGULARIZERS`, or one without a value ("natural", "denoiser", "patches").
     fidelity : DataFidelity
         D, with weights and background.
     bounds : (float, float) or None

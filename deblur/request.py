@@ -284,11 +284,9 @@ def _with_candidates(request: Request) -> Request:
 def _serves(request: Request, boundary: str) -> bool:
     """Whether the request can be had under a boundary."""
     try:
-        problem = request.under(boundary, "").problem
+        problem = request.under(boundary, "").problem_with_lam()
     except (ValueError, MethodError):
         return False
-    if isinstance(request.lam, str):
-        problem = replace(problem, lam=1.0)
     if request.method != "auto":
         return METHODS[request.method].refuses(problem) is None
     return any(row.automatic and row.refuses(problem) is None for row in METHODS.values())

@@ -106,7 +106,7 @@ class Result:
     setup_seconds : float
         The part of it that a `Deblurrer` spends once.
     lam : float
-        The λ used.
+        The λ used, in the units that `reconstruct` gives, with intensities as in the scaled image.
     lam_reason : str
         Where λ came from.
     lambda_choice : LambdaChoice or None

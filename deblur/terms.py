@@ -229,18 +229,14 @@ class Regularizer:
     norm: str
     weight: float = 1.0
 
-    def value(self, u: Sequence[Array]) -> float:
-        """The sum over all pixels.
+    def total(self, u: Sequence[Array]) -> Array:
+        """The sum over all pixels, as an array of no dimensions, which a GPU need not be waited for.
 
         Parameters
         ----------
         u : sequence of (k, c, ...) arrays
             The differences; zero where they are not counted.
         """
-        return float(self.total(u))
-
-    def total(self, u: Sequence[Array]) -> Array:
-        """`value` as an array of no dimensions, which a GPU need not be waited for."""
         if self.norm == "square":
             return 0.5 * self.weight * reduce(add, map(squares, u))
         if self.norm == "absolute":
@@ -339,7 +335,7 @@ def regularizer_value(method: str, scene: Array, wrap: bool) -> float:
         sums = terms_gpu.values(scene, stated, wrap)
         return sum(p.weight * s for p, s in zip(REGULARIZERS[method], sums, strict=True))
     axes = scene.ndim - 2
-    return sum(p.value(differences(scene, p.differences, wrap, axes)) for p in REGULARIZERS[method])
+    return sum(float(p.total(differences(scene, p.differences, wrap, axes))) for p in REGULARIZERS[method])
 
 
 def first_difference_power(n: int, wrap: bool, xp: ModuleType) -> Array:

@@ -35,7 +35,7 @@ class QRDeblurrer:
     shape : (int, int)
         Rows and columns of the images.
     lam : float
-        The regularisation parameter λ > 0.
+        The regularisation parameter λ > 0, in units of ‖h‖₁², whatever the intensities.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
         How the scene goes on beyond the frame; see `deblur.Blur`.
     origin : (int, int), optional

@@ -7,9 +7,9 @@ import pytest
 from refusals import refused
 
 import deblur
-from deblur import cli
+from deblur import cli, image
 from deblur.methods import METHODS
-from deblur.options import Options, defaults
+from deblur.options import defaults
 
 G = np.full((8, 8), 0.5)
 PSF = np.ones((3, 3)) / 9
@@ -53,9 +53,24 @@ def test_the_command_line_takes_every_option_that_text_can_give():
     assert {name: given[name] for name in rows} == {name: defaults()[name] for name in rows}
 
 
-def test_the_list_is_what_a_type_checker_reads():
-    assert set(Options.__annotations__) == set(defaults())
-    assert Options.__total__ is False
+@pytest.mark.parametrize("bits", [8, 32])
+@pytest.mark.parametrize("edge", ["zero", "unknown"])
+def test_every_call_has_the_same_defaults(tmp_path, capsys, bits, edge):
+    psf, lam = deblur.psf.gaussian(9, 1.5), 1e-2
+    g = deblur.degrade(deblur.data.load("camera"), psf, boundary=edge, noise=0.005, seed=0)
+    image.write(tmp_path / "g.tif", g, bits=bits)
+    g = image.read(tmp_path / "g.tif", as_float=False)
+    result, kept, windows = deblur.solve(g, psf, lam), deblur.Deblurrer(psf, g.shape, lam), deblur.tiled(g, psf, lam)
+    command = f"reconstruct {tmp_path}/g.tif -o {tmp_path}/f.tif --bits 32 --psf gaussian:9,1.5 --lam {lam}"
+    assert cli.main(command.split()) == 0
+    assert f"{result}".split("seconds")[0] == capsys.readouterr().out.split("seconds")[0]
+    for other in (kept(g), deblur.reconstruct(g, psf, lam), image.read(tmp_path / "f.tif", as_float=False)):
+        np.testing.assert_array_equal(other, result.image)
+    np.testing.assert_allclose(windows, result.image, atol=1e-3)
+    assert (kept.boundary, kept.prior, kept.choice.method) == (edge, result.prior, result.method)
+    assert {result.image.dtype, windows.dtype} == {np.dtype("float32")}
+    assert deblur.choose_method(result.blur, lam, dtype="float32").method == result.method
+    assert deblur.plan_tiles(psf, lam, g.shape).boundary == "unknown"  # without the image, the one that needs the most
 
 
 @pytest.mark.parametrize("idle", [{"rtol": 1e-3}, {"max_iterations": 5}], ids=["rtol", "max_iterations"])

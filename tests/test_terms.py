@@ -54,7 +54,7 @@ def test_the_proximal_map_of_a_regularizer_minimises_its_objective(rng, norm, ta
     q = list(rng.standard_normal((2, 1, 2, 1, 1)))  # two differences of two colours at one pixel
 
     def value(u):
-        return tau * regularizer.value(list(u.reshape(2, 1, 2, 1, 1))) + 0.5 * np.sum((u - np.ravel(q)) ** 2)
+        return tau * regularizer.total(list(u.reshape(2, 1, 2, 1, 1))) + 0.5 * np.sum((u - np.ravel(q)) ** 2)
 
     found = np.ravel(regularizer.prox(q, tau))
     options = {"xatol": 1e-10, "fatol": 1e-14, "maxiter": 10000, "maxfev": 10000}

@@ -32,8 +32,6 @@ References
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ..device import Array, asnumpy, get_xp
@@ -57,18 +55,12 @@ _LAMBDAS = 10.0 ** np.arange(-6, 3, 2)  # for a PSF whose sum is one; at the las
 _FLAT = 1e-6  # of the largest value: a block with less deviation is not used
 
 
-class Found(NamedTuple):
-    """A boundary, where it came from, and the logarithm of its evidence over that of "unknown"."""
-
-    boundary: str
-    reason: str
-    evidence: float = 0.0
-
-
 def find_boundary(
     blur: Blur, g: Array, weights: Array | None = None, among: tuple[str, ...] = (*CLEARLY, SAFE)
-) -> Found:
-    """The boundary of a picture: "unknown", unless another one explains its border clearly better.
+) -> tuple[str, str, float]:
+    """The boundary of a picture, the reason, and the logarithm of its evidence over that of "unknown".
+
+    It is "unknown", unless another one explains the border clearly better.
 
     Parameters
     ----------
@@ -84,18 +76,18 @@ def find_boundary(
     found = evidence(blur, g, weights, among)
     if not found:
         name = SAFE if SAFE in among else among[0]
-        return Found(name, "the border of the picture says nothing, and nothing depends on it")
+        return name, "the border of the picture says nothing, and nothing depends on it", 0.0
     others = {name: value for name, value in found.items() if name != SAFE}
     said = f"log evidence over 'unknown': {', '.join(f'{name} {value:+.0f}' for name, value in others.items())}"
     best = max(others, key=others.__getitem__)
     if SAFE not in among:
         those = "the one that can be had" if len(among) == 1 else f"the best of {', '.join(among)}"
-        return Found(best, f"{those}, by the border of the picture ({said})", found[best])
+        return best, f"{those}, by the border of the picture ({said})", found[best]
     clear = {name: value for name, value in others.items() if value > CLEARLY.get(name, np.inf)}
     if not clear:
-        return Found(SAFE, f"read off the picture, whose border no other explains clearly better ({said})")
+        return SAFE, f"read off the picture, whose border no other explains clearly better ({said})", 0.0
     best = max(clear, key=clear.__getitem__)
-    return Found(best, f"read off the picture, whose border it explains best ({said})", found[best])
+    return best, f"read off the picture, whose border it explains best ({said})", found[best]
 
 
 def evidence(

@@ -140,7 +140,7 @@ class LambdaChoice:
     Attributes
     ----------
     lam : float
-        The chosen λ.
+        The chosen λ, in the units that `deblur.reconstruct` gives.
     rule : str
         The rule that chose it: a name in `RULES`.
     reason : str
