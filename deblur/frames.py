@@ -220,8 +220,7 @@ class Frames:
         self.count = math.prod(self.extent[:2])
         least, most = float(np.finfo(self.dtype).tiny), float(np.finfo(self.dtype).max)
         if img.dtype.itemsize > self.dtype.itemsize and self._largest and not least <= self._largest <= most:
-            words = f"{self.dtype} does not hold an image of the size {self._largest:.3g}: scale it, or use float64"
-            raise ValueError(words)
+            raise ValueError(f"{self.dtype} holds no image of the size {self._largest:.3g}: scale it, or use float64")
 
     @property
     def data(self) -> Array:

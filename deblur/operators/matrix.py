@@ -199,7 +199,7 @@ def filter2matrix(
     of_g: Any = (rowsg, colsg) if colsf is None or not np.iterable(rowsf) else colsf
     if rowsg is colsg is None and of_g is not colsf:
         of_g = (None,) * h.ndim
-    if any(map(np.iterable, of_f)) or not all(np.iterable(of) and len(of) == h.ndim for of in (of_f, of_g)):
+    if any(map(np.iterable, of_f)) or not all(np.iterable(of) and len(tuple(of)) == h.ndim for of in (of_f, of_g)):
         axes = "(rows, columns)" if h.ndim == 2 else f"{h.ndim} numbers, as many as the PSF has axes"
         raise ValueError(f"the shapes of f and g must be {axes}, not {of_f!r} and {of_g!r}")
     names = ("rows", "cols") if h.ndim == 2 else [f"axis {axis} of " for axis in range(h.ndim)]

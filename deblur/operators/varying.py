@@ -108,9 +108,7 @@ class VaryingBlur(LinearMap):
         origin: tuple[int, int] | None = None,
     ) -> None:
         if tolerance is not None and not 0 < as_number(tolerance) < 1:
-            raise ValueError(
-                f"tolerance is a part of a PSF's sum and lies between 0 and 1, not {tolerance!r}; None uses every PSF"
-            )
+            raise ValueError(f"tolerance is a part of a PSF's sum, between 0 and 1, or None, not {tolerance!r}")
         if not np.iterable(shape) or len(shape) != 2 or not all(as_number(n) >= 1 for n in shape):
             raise ValueError(
                 f"PSFs that vary, or one for each colour, blur images (rows, columns), not shape {shape!r}; "

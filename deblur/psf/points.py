@@ -26,18 +26,7 @@ import scipy
 from ..errors import check_number
 from ..operators.matrix import by
 from ..operators.varying import cell_centres
-from .estimate import (
-    PSFEstimate,
-    PSFStatus,
-    centre,
-    energy_outside,
-    gains,
-    graded,
-    grey,
-    placed,
-    shift,
-    width,
-)
+from .estimate import PSFEstimate, PSFStatus, centre, energy_outside, gains, graded, grey, placed, shift, width
 from .models import Size, as_shape, coordinates, radii, unit_sum
 from .sources import FOUND, checked_positions, detected, flat_tops, without_background
 from .variation import MeanPSF, Variation, clean
@@ -122,9 +111,8 @@ def from_points(
     saturated = flat_tops(picture)
     kind = np.asarray(image).dtype
     if saturation is not None or kind.kind in "iu":
-        saturated |= (
-            picture >= (np.iinfo(kind).max if saturation is None else check_number(saturation, "saturation")) / unit
-        )
+        top = np.iinfo(kind).max if saturation is None else check_number(saturation, "saturation")
+        saturated |= picture >= top / unit
     above, noise = without_background(picture, 48 if size is None else 3 * max(size))
     field = _Field(above, noise, saturated, *detected(above, noise, positions), unit)
     if size is not None:

@@ -119,11 +119,7 @@ def _axes(blur: Blur, dtype: np.dtype, device: Device) -> list[_AxisSvd]:
     found: list[_AxisSvd] = []
     for axis, (size, origin) in enumerate(zip(blur.image_shape, blur.origin, strict=True)):
         for before in range(axis):
-            alike = (blur.image_shape[before], blur.origin[before], len(h[before])) == (
-                size,
-                origin,
-                len(h[axis]),
-            )
+            alike = (size, origin, len(h[axis])) == (blur.image_shape[before], blur.origin[before], len(h[before]))
             if alike and np.abs(h[before] - h[axis]).max() <= _ROUNDING * np.abs(h[before]).max():
                 found.append(found[before])
                 break

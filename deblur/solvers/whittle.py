@@ -49,11 +49,8 @@ class Cells:
         blurred, white = tapered(scene * blur)[some], tapered(scene)[some]
         radius, angle = 0.5 * np.log(squares[some]), np.arctan2(*np.broadcast_arrays(down, right))[some]
         ends = radius.min(), radius.max()
-        parts = (
-            (radius - ends[0]) / (ends[1] - ends[0]),
-            angle / np.pi + 0.5,
-            np.log(blurred / white + 1e-12) / 0.35,
-        )
+        octave, turn = (radius - ends[0]) / (ends[1] - ends[0]), angle / np.pi + 0.5
+        parts = octave, turn, np.log(blurred / white + 1e-12) / 0.35
         kinds = [np.floor(part * n).astype(int) for part, n in zip(parts, (12, 8, 1), strict=True)]
         kinds[2] -= kinds[2].min()
         _, cell = np.unique(np.ravel_multi_index(kinds, [n.max() + 1 for n in kinds]), return_inverse=True)

@@ -11,14 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..normalization import Scale, shifted
-from ..solvers.noise import (
-    NoiseModel,
-    check_noise,
-    estimate_noise,
-    estimate_noise_model,
-    noise_level,
-    psf_error,
-)
+from ..solvers.noise import NoiseModel, check_noise, estimate_noise, estimate_noise_model, noise_level, psf_error
 from ..solvers.start import prior_scene
 from .choice import RULES, LambdaChoice, check_rule, restated
 from .spectral import choose_lambda
