@@ -69,7 +69,8 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
         return False
     lam = 1e-3 * request.problem.operator.norm_bound**2
     problem = replace(request.problem, regularizer="gradient", lam=lam, bounds=None, denoiser=None, stop=Stop())
-    trial = replace(request, problem=problem, lam=lam, method="gradient", linear=False, mask="saturated")
+    options = request.options | {"mask": "saturated"}
+    trial = replace(request, problem=problem, lam=lam, method="gradient", linear=False, options=options)
     at = _window(frames, request, found)
     if at is not None:
         frames, found = Frames(frames.given_part(ALL)[at], 1, 0, gamma=frames.gamma, dtype=frames.dtype), found[at]
@@ -100,7 +101,7 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
         "that is not done for lines": request.problem.axes == 1,
         "a Deblurrer restores many": not one_image,
         "it lies on a GPU": frames.device.gpu is not None,
-        "pixels are hidden": request.mask is not None or request.weights is not None or frames.masked is not None,
+        "pixels are hidden": request.hides or frames.masked is not None,
         "its noise is not Gaussian": fidelity.name != "gaussian",
         "the solve failed": result.status in (Status.NOT_CONVERGED, Status.INACCURATE),
     }

@@ -63,8 +63,8 @@ class NormalizedImage:
         self.scale = Scale.of(problem, seen)
         if not request.linear:
             g = frames.data
-            if self.scale.image and request.weights is not None:
-                given_weights = frames.spread(problem.xp.asarray(request.weights), "weights")
+            if self.scale.image and request.options["weights"] is not None:
+                given_weights = frames.spread(problem.xp.asarray(request.options["weights"]), "weights")
                 g = seen = problem.xp.where(given_weights > 0, g, 0)
                 self.scale = Scale.of(problem, seen)
             g = _normalized(g, self.scale, problem)
@@ -109,7 +109,9 @@ class NormalizedImage:
             noise = noise_level(g) if self.noise is None else self.noise
             delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(g.dtype).tiny)
         problem = replace(problem, fidelity=replace(problem.fidelity, weights=weights, delta=delta))
-        return weighed(problem, g, self.noise, request.psf_error) if isinstance(request.lam, str) else problem
+        if isinstance(request.lam, str):
+            problem = weighed(problem, g, self.noise, request.options["psf_error"])
+        return problem
 
     @cached_property
     def _whole(self) -> tuple[Array, Array, Array | None]:
@@ -135,7 +137,7 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     if not request.candidates:
         return request
     problem = request.problem
-    bare = request.mask is None and request.weights is None and frames.masked is None
+    bare = not request.hides and frames.masked is None
     background = problem.fidelity.background
     blur = problem.operator.mean_blur
     if problem.axes == 1 or any(m > n for m, n in zip(blur.psf.shape, blur.image_shape, strict=True)):
@@ -160,27 +162,28 @@ def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, 
     """(weights with 0 at hidden pixels and the mean 1 elsewhere, mask, what the given weights are divided by), as they
     broadcast to `g`; None without any."""
     xp, dtype = request.problem.xp, frames.dtype
+    hide, inverse_variance = request.options["mask"], request.options["weights"]
     given = [] if frames.masked is None else [frames.spread(xp.asarray(frames.masked), "mask")]
-    if isinstance(request.mask, str):
+    if isinstance(hide, str):
         if request.problem.axes == 1:
-            words = f"mask={request.mask!r} looks for pixels of images: of a line give the mask itself"
+            words = f"mask={hide!r} looks for pixels of images: of a line give the mask itself"
             raise MethodError(words)
-        given.append(DETECTORS[request.mask](g))
-    elif request.mask is not None:
-        given.append(frames.spread(xp.asarray(request.mask), "mask"))
+        given.append(DETECTORS[hide](g))
+    elif hide is not None:
+        given.append(frames.spread(xp.asarray(hide), "mask"))
     mask, weight = given[0] | given[-1] if given else None, 1.0
-    if request.weights is None and mask is None:
+    if inverse_variance is None and mask is None:
         return None, None, weight
     weights = 1.0 if mask is None else 1.0 - mask.astype(dtype)
-    if request.weights is not None:
-        weights = frames.spread(xp.asarray(request.weights), "weights").astype(np.float64) * weights
+    if inverse_variance is not None:
+        weights = frames.spread(xp.asarray(inverse_variance), "weights").astype(np.float64) * weights
         most = float(weights.max()) or 1.0
         weight = most * float((weights / most).sum() / max(int((weights > 0).sum()), 1)) or 1.0
         weights = (weights / weight).astype(dtype)
     hidden = xp.broadcast_to(weights == 0, g.shape)
     empty = asnumpy(hidden.reshape(*g.shape[:2], -1).all(axis=-1))
     if empty.any():
-        parts = {"the mask": mask, "the weights": request.weights}
+        parts = {"the mask": mask, "the weights": inverse_variance}
         names = " and ".join(name for name, part in parts.items() if part is not None)
         which = "" if empty.size == 1 else f" of frame and channel {np.argwhere(empty)[0].tolist()}"
         raise ValueError(f"nothing is left to restore from: every pixel{which} is hidden by {names}")

@@ -237,6 +237,7 @@ def check_gamma(gamma: Any) -> str | None:
 def check_values(o: dict[str, Any]) -> None:
     """Raise for the first option out of its range."""
     check_choice(o["formula"], FORMULAS, "formula")
+    check_gamma(o["gamma"])
     check_choice(o["prior"], PRIORS, "prior")
     if not isinstance(o["boundary"], Boundary):
         check_choice(o["boundary"], ("auto", *BOUNDARIES), "boundary")

@@ -213,9 +213,8 @@ class Deblurrer:
 
     def _frames(self, img: Array, channel_axis: int | None, stack_axis: int | None) -> Frames:
         request = self._request
-        dtype = None if request.open_dtype else request.problem.dtype
-        axes = request.problem.axes
-        return Frames(img, channel_axis, stack_axis, request.mask, request.gamma, dtype, axes)
+        mask, gamma, dtype = (request.options[name] for name in ("mask", "gamma", "dtype"))
+        return Frames(img, channel_axis, stack_axis, mask, gamma, dtype, request.problem.axes)
 
     def _solve(self, frames: Frames, check: bool, into: Levels | None = None, one_image: bool = False) -> Result:
         """Restore frames; `into` takes the image part by part, and the Result then has neither it nor the residual."""

@@ -113,15 +113,15 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
             lam = float(scale.lam(problem, kept.lam, down=True))
             problem = replace(problem, lam=lam, regularizer=kept.problem.regularizer)
         return replace(kept, problem=problem, scale=scale, factor=None)
-    prior_reason = "the default" if request.asked_prior == "auto" else "as requested"
+    prior_reason = "the default" if request.options["prior"] == "auto" else "as requested"
     if not isinstance(rule, str):
         return Plan(problem, scale, request.lam_reason, prior_reason)
     report_phase("λ")
-    method, noise = METHODS[request.search_method], image.noise
+    named, method, noise = request.lam != "auto", METHODS[request.search_method], image.noise
     if request.linear:
         first = image.part(image.parts[0])[0]
-        problem = weighed(problem, first, noise, request.psf_error)
-    elif (known := problem.noise) is not None and 5 * known.left**2 > known.level**2 and not request.rule_named:
+        problem = weighed(problem, first, noise, request.options["psf_error"])
+    elif (known := problem.noise) is not None and 5 * known.left**2 > known.level**2 and not named:
         rule, noise = "sure", known.level
         left = unexplained(problem, image.all_data())
         if left > 1.5 * noise:  # what is wrong is not spread as the scene's power is, and no such noise
@@ -134,5 +134,5 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
     found = with_psf_error(found, problem, rule)
     problem = replace(problem, lam=float(found.lam), regularizer=regularizer)
     stated = restated(replace(found, solution=None), problem, scale)
-    uncertain = request.rule_named and not (found.converged or oversmoothed(found, image.prior, method))
+    uncertain = named and not (found.converged or oversmoothed(found, image.prior, method))
     return Plan(problem, scale, stated.reason, why or prior_reason, stated, uncertain, start=found.solution)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .denoise.denoisers import get as get_denoiser
-from .device import Array, Device, unwrapped
+from .device import Device, unwrapped
 from .errors import MethodError, check_callback, check_choice, check_dtype
 from .masks import check_mask, check_weights
 from .methods import METHODS, Choice, choose, named
@@ -17,7 +17,7 @@ from .operators.adapted import AdaptedOperator
 from .operators.blur import Blur
 from .operators.operator import Operator
 from .operators.varying import VaryingBlur
-from .options import Options, check_gamma, check_lam, check_values, defaults
+from .options import Options, check_lam, check_values, defaults
 from .problem import FLOAT64, Denoiser, Problem, Stop, check_bounds
 from .psf import PSFMap
 from .solvers.noise import NoiseModel
@@ -44,22 +44,16 @@ class Request:
     lam : float or str
         λ, or the name of its rule.
     lam_reason : str
-    rule_named : bool
-        Whether a rule was named, whose failure is then reported.
     method : str
         "auto" or a row of `METHODS`.
     reason : str
         Why this method, if not by request.
     linear : bool
         Whether the linear formula is solved.
-    asked_prior : str
-        As requested, "auto" included.
-    noise, psf_error : float or None
-    mask, weights : array, str or None
-        As given, in the image's layout.
-    gamma : {"srgb"} or None
-    open_dtype : bool
-        Whether the image decides the dtype.
+    noise : float or None
+        The standard deviation of the noise, or of photon counts the gain.
+    options : dict
+        All `Options`, checked; masks and weights in the image's layout.
     boundary_reason : str
     """
 
@@ -68,17 +62,11 @@ class Request:
     candidates: tuple[str, ...]
     lam: float | str
     lam_reason: str
-    rule_named: bool
     method: str
     reason: str
     linear: bool
-    asked_prior: str
     noise: float | None
-    psf_error: float | None
-    mask: Array | str | None
-    weights: Array | None
-    gamma: str | None
-    open_dtype: bool
+    options: dict[str, Any]
     boundary_reason: str = AS_REQUESTED
 
     @property
@@ -87,25 +75,30 @@ class Request:
         return bool(self.candidates) or self.boundary_reason != AS_REQUESTED
 
     @property
+    def hides(self) -> bool:
+        """Whether a mask or weights were given."""
+        return not self.options["mask"] is self.options["weights"] is None
+
+    @property
     def prior(self) -> str:
         """The prior before λ is known."""
-        if self.asked_prior != "auto":
-            return self.asked_prior
+        if self.options["prior"] != "auto":
+            return str(self.options["prior"])
         return "smooth" if self.linear and self.problem.operator.boundary.open else "zero"
 
     @property
     def may_be_natural(self) -> bool:
         """Whether the prior becomes "natural" if λ shows noise."""
-        open_choice = self.asked_prior == "auto" and self.linear and self.lam == "auto"
+        open_choice = self.options["prior"] == "auto" and self.linear and self.lam == "auto"
         return open_choice and refuses_natural(self.problem) is None
 
     @property
     def may_be_clipped(self) -> bool:
         """Whether pixels that the sensor clipped are looked for, to be hidden; the linear formula alone cannot."""
         problem = self.problem
-        plain = self.method == self.lam == self.asked_prior == "auto" and problem.formula == "tikhonov"
+        plain = self.method == self.lam == self.options["prior"] == "auto" and problem.formula == "tikhonov"
         # A scene that is wrong beyond the frame contradicts white pixels, too.
-        free = self.weights is self.mask is None and problem.axes == 2 and problem.operator.boundary.open
+        free = not self.hides and problem.axes == 2 and problem.operator.boundary.open
         return free and problem.fidelity.name == "gaussian" and (not self.linear or (plain and not problem.inverse))
 
     @property
@@ -170,12 +163,14 @@ def check_request(
     lam, lam_reason = check_lam(lam), AS_REQUESTED
     method = check_choice(o["method"], ("auto", *METHODS), "method")
     check_values(o)
-    mask = o["mask"] if o["mask"] is None or isinstance(o["mask"], str) else check_mask(o["mask"])
-    weights = None if o["weights"] is None else check_weights(o["weights"])
+    if not (o["mask"] is None or isinstance(o["mask"], str)):
+        o["mask"] = check_mask(o["mask"])
+    if o["weights"] is not None:
+        o["weights"] = check_weights(o["weights"])
     bounds, denoiser = check_bounds(o["bounds"]), _denoiser(o["denoiser"])
     beyond = {
-        "a mask": mask is not None or known.get("masked", False),
-        "weights": weights is not None,
+        "a mask": o["mask"] is not None or known.get("masked", False),
+        "weights": o["weights"] is not None,
         "bounds": bounds is not None,
         f"the data term {o['data']!r}": o["data"] not in (None, "gaussian"),
         "a background": o["background"] != 0,
@@ -237,17 +232,11 @@ def check_request(
         (),
         lam,
         lam_reason,
-        isinstance(lam, str) and lam != "auto",
         method,
         reason,
         linear,
-        o["prior"],
         noise.gain if isinstance(noise, NoiseModel) else noise,
-        o["psf_error"],
-        mask,
-        weights,
-        check_gamma(o["gamma"]),
-        dtype is None,
+        o,
     )
     return _with_candidates(request) if boundary == "auto" else _with_prior(request)
 
@@ -255,7 +244,7 @@ def check_request(
 def _with_prior(request: Request) -> Request:
     """The request with the regularizer of its prior; raises if prior, rule or method cannot serve."""
     problem = request.problem
-    if request.asked_prior == "natural":
+    if request.options["prior"] == "natural":
         why = refuses_natural(problem)
         if why is not None:
             raise MethodError(f"prior='natural' cannot serve here: {why}; use prior='smooth'")

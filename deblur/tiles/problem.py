@@ -219,7 +219,7 @@ def factor_of(request: Request, problem: Problem) -> Factor:
 def filtered_by(request: Request) -> bool:
     """Whether a window away from the border is restored by a filter."""
     problem = request.problem
-    return request.method in ("auto", "fft") and not (problem.asked or problem.inverse or request.gamma)
+    return request.method in ("auto", "fft") and not (problem.asked or problem.inverse or request.options["gamma"])
 
 
 def diagnostics(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[slice, ...]) -> Diagnostics:
@@ -231,7 +231,7 @@ def diagnostics(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[slice,
     options: Options = {**recipe.options, "dtype": "float64", "boundary": "reflect"}
     request = check_request(recipe.psfs[psf], f.shape[1:], recipe.lam, options, CPU)
     f, g = f.astype(np.float64), as_float(g).astype(np.float64)
-    if request.gamma:
+    if request.options["gamma"]:
         f, g = unbent(f), unbent(g)
     problem = request.problem
     regularizer = "natural" if problem.regularizer == "natural" else "identity"
