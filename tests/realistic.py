@@ -114,8 +114,4 @@ def outcome(d: Draw) -> dict[str, Any]:
         at = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{at.name}:{at.lineno}"
         return {"status": "ERROR", "words": d.words, "error": f"{type(error).__name__}: {error} ({where})"}
-    return {
-        "status": result.status.name,
-        "method": result.method,
-        "words": d.words,
-    }
+    return {"status": result.status.name, "method": result.method, "words": d.words}

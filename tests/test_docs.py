@@ -91,10 +91,7 @@ def test_every_public_name_is_there_for_the_reference(make):
 
 def test_pages_link_to_pages(make):
     names = {}
-    exec(
-        make.page("<!-- begin x -->\nsee [figures](figures.md) and [there](https://example.org/a.md)\n"),
-        names,
-    )
+    exec(make.page("<!-- begin x -->\nsee [figures](figures.md) and [there](https://example.org/a.md)\n"), names)
     assert names["__doc__"] == "see [figures](figures.html) and [there](https://example.org/a.md)\n"
     assert set(make.PAGES) == {path.stem for path in DOCS.glob("*.md")}
 
@@ -119,10 +116,7 @@ def folder(tmp_path, monkeypatch):
     lamp[20:26, 30:36] = 9
     exif = Image.Exif()
     exif[271], exif[274] = "Maker", 3
-    for name, psf, light in (
-        ("photo", deblur.psf.motion(15, 30), sharp),
-        ("night", deblur.psf.disk(5), lamp),
-    ):
+    for name, psf, light in (("photo", deblur.psf.motion(15, 30), sharp), ("night", deblur.psf.disk(5), lamp)):
         blurred = deblur.degrade(light, psf, boundary="unknown", noise=0.003, seed=0, channel_axis=-1)
         blurred = image.srgb(np.clip(blurred, 0, 1)) if name == "night" else blurred
         image.write(tmp_path / f"{name}.png", blurred)

@@ -189,6 +189,24 @@ def test_an_answer_outside_the_range_of_the_dtype_is_an_error():
         assert np.isfinite(deblur.reconstruct(shifted(picture(), image), shifted(PSF, psf), boundary="reflect")).all()
 
 
+@pytest.mark.parametrize("method", ["pcg", "auto"])
+def test_an_iteration_that_diverges_leaves_black_and_a_status(rng, method):
+    """The PSF loses whole patterns; no unit of the image makes a scene of 1e56 one of float32."""
+    g = rng.random((11, 10)).astype(np.float32)
+    found = deblur.solve(g, np.ones((3, 3)) / 9, 1e-22, method=method, boundary="zero", check=False)
+    assert not found.status.ok
+    assert not found.image.any()
+
+
+@pytest.mark.parametrize("boundary", ["zero", "reflect", "unknown"])
+@pytest.mark.parametrize("power", [-460, 460])
+def test_tiles_do_not_depend_on_the_unit_of_the_psf(rng, boundary, power):
+    g, options = rng.random((50, 54)), {"boundary": boundary, "prior": "zero", "tile": 24}
+    plain = deblur.tiled(g, PSF, 1.0, **options)
+    found = deblur.tiled(g, shifted(PSF, power), 4.0**power, **options)
+    assert np.abs(shifted(found, power) - plain).max() <= 1e-12
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_hidden_pixels_do_not_set_the_scale(dtype):
     g, weights = picture(dtype), np.ones((20, 18))

@@ -14,6 +14,7 @@ from deblur.options import defaults
 G = np.full((8, 8), 0.5)
 PSF = np.ones((3, 3)) / 9
 ONES = np.ones((12, 12))
+BLUR = deblur.Blur(PSF, ONES.shape)
 CALLS = {
     "reconstruct": lambda **o: deblur.reconstruct(G, PSF, 1e-3, **o),
     "solve": lambda **o: deblur.solve(G, PSF, 1e-3, **o),
@@ -117,6 +118,10 @@ def test_bad_images(img, error, message):
         ({"psf": np.ones((13, 13))}, ValueError, "larger than the image"),
         ({"psf": np.zeros((3, 3))}, ValueError, "zero everywhere"),
         ({"psf": np.ones(3)}, ValueError, "1-D PSF"),
+        ({"img": 1e60 * ONES, "dtype": "float32"}, ValueError, "float32 holds no image of the size 1e.60"),
+        ({"img": 1e-61 * ONES, "dtype": "float32"}, ValueError, "float32 holds no image of the size 1e-61"),
+        ({"psf": [[1, 2], [3]]}, ValueError, "psf is no array: its parts differ in length"),
+        ({"mask": [[1, 2], [3]]}, ValueError, "mask is no array"),
         ({"channel_axis": 5}, ValueError, "channel_axis"),
         ({"max_iterations": 0}, ValueError, "max_iterations"),
         ({"noise": -1}, ValueError, "noise"),
@@ -154,3 +159,28 @@ def test_bad_images(img, error, message):
 )
 def test_bad_options(changes, error, message):
     refused(error, message, deblur.reconstruct, **{"img": ONES, "psf": PSF, "lam": 1e-2, **changes})
+
+
+@pytest.mark.parametrize(
+    ("message", "call"),
+    [
+        ("λ must be a finite number >= 0, not inf", lambda: deblur.choose_method(BLUR, np.inf)),
+        ("bounds must be two .* not 'text'", lambda: deblur.choose_lambda(BLUR, ONES, bounds="text")),
+        ("shape must be a whole number of pixels", lambda: deblur.plan_tiles(PSF, 1e-2, np.array("s"))),
+        (r"images \(rows, columns\), not shape \(5, 'a'\)", lambda: deblur.VaryingBlur(PSF[None, None], (5, "a"))),
+        ("shapes of f and g", lambda: deblur.filter2matrix(PSF, [[1, 2], [3]])),
+        ("positions must be an array", lambda: deblur.psf.from_points(ONES, "text")),
+        ("out must have shape .* not 'text'", lambda: deblur.linalg.matmul(ONES, ONES, out="text")),
+        ("a PSF of 1000.* YiB, and", lambda: deblur.psf.box(1e300)),
+    ],
+)
+def test_odd_arguments_are_refused_by_name(message, call):
+    with pytest.raises((ValueError, TypeError, MemoryError), match=message):
+        call()
+
+
+def test_numbers_of_any_kind_are_numbers():
+    options = {"method": "tv", "boundary": "zero", "check": False}
+    plain = deblur.solve(G, PSF, 1e-3, max_iterations=3, **options)
+    assert np.array_equal(plain.image, deblur.solve(G, PSF, 1e-3, max_iterations=np.array(3.0), **options).image)
+    assert deblur.image.as_float(0) == 0

@@ -29,11 +29,7 @@ def as_8_bit(g):
     return np.round(np.clip(g, 0, 1) * 255) / 255
 
 
-PSFS = {
-    "gaussian": deblur.psf.gaussian(9, 1.5),
-    "disk": deblur.psf.disk(5),
-    "motion": deblur.psf.motion(9, 30.0),
-}
+PSFS = {"gaussian": deblur.psf.gaussian(9, 1.5), "disk": deblur.psf.disk(5), "motion": deblur.psf.motion(9, 30.0)}
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01])

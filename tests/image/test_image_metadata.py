@@ -96,12 +96,7 @@ def test_ome_keeps_scale_axes_and_names(tmp_path, rng, name, dtype, axes, shape)
     a = samples(rng, shape, np.uint16)
     names = ["DAPI", "GFP é", "RFP"][: shape[axes.index("C")]] if "C" in axes else []
     scale = {"PhysicalSizeX": 0.1, "PhysicalSizeXUnit": "µm", "PhysicalSizeY": 0.2, "PhysicalSizeZ": 0.5}
-    said = {
-        "axes": axes,
-        **scale,
-        "Description": "a <cell>",
-        **({"Channel": {"Name": names}} if names else {}),
-    }
+    said = {"axes": axes, **scale, "Description": "a <cell>", **({"Channel": {"Name": names}} if names else {})}
     colours = "rgb" if "S" in axes else "minisblack"
     tifffile.imwrite(tmp_path / "a.ome.tif", a, photometric=colours, metadata=said)
     pixels, left = travelled(tmp_path / "a.ome.tif", tmp_path / name, dtype if dtype != np.uint16 else None)

@@ -24,11 +24,7 @@ from deblur.linalg import (
 )
 
 DTYPES = [np.float32, np.float64]
-INVERSES = {
-    cholesky_inverse: spd,
-    gauss_jordan_inverse: general,
-    gets: lower,
-}
+INVERSES = {cholesky_inverse: spd, gauss_jordan_inverse: general, gets: lower}
 # What is passed for the matrix, and what system that solves.
 SOLVERS = {cholesky_solve: lower, gauss_jordan_solve: general, solve_triangular: lower}
 IN_PLACE = [cholesky, *INVERSES]

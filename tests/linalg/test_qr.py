@@ -121,12 +121,7 @@ def test_empty(xp, shape, mode):
     *batch, m, n = shape
     k = min(m, n)
     out = qr(xp.ones(shape), mode)
-    shapes = {
-        "reduced": [(m, k), (k, n)],
-        "complete": [(m, m), (m, n)],
-        "r": [(k, n)],
-        "raw": [(n, m), (k,)],
-    }[mode]
+    shapes = {"reduced": [(m, k), (k, n)], "complete": [(m, m), (m, n)], "r": [(k, n)], "raw": [(n, m), (k,)]}[mode]
     parts = [out] if mode == "r" else out
     assert [p.shape for p in parts] == [(*batch, *s) for s in shapes]
     if mode == "complete":
@@ -135,12 +130,7 @@ def test_empty(xp, shape, mode):
 
 def test_layouts_and_integers(xp, rng):
     big = xp.asarray(rng.standard_normal((3, 40, 30)))
-    for view in (
-        big[:, ::2, ::-1],
-        big.swapaxes(-1, -2),
-        big[0].T,
-        xp.asarray(np.asfortranarray(np.eye(4, 3))),
-    ):
+    for view in (big[:, ::2, ::-1], big.swapaxes(-1, -2), big[0].T, xp.asarray(np.asfortranarray(np.eye(4, 3)))):
         check(view, *qr(view))
     _, r = qr(xp.asarray([[3, 1], [4, 1]]))
     assert r.dtype == np.float64

@@ -41,11 +41,7 @@ def change(model, a, b, rng, largest, method):
     kind = rng.choice(qr_plan.UPDATES)
     p = int(rng.integers(1, largest + 1))
     if kind == "add_rows":
-        k, u, e = (
-            int(rng.integers(m + 1)),
-            rng.standard_normal((p, n)),
-            rng.standard_normal((p, *b.shape[1:])),
-        )
+        k, u, e = (int(rng.integers(m + 1)), rng.standard_normal((p, n)), rng.standard_normal((p, *b.shape[1:])))
         model.add_rows(xp.asarray(u), xp.asarray(e), k, method=method)
         return np.insert(a, [k] * p, u, axis=0), np.insert(b, [k] * p, e, axis=0)
     if kind == "add_columns" and n < m:
@@ -181,11 +177,7 @@ def test_input_arrays_are_neither_kept_nor_changed(rng):
     model.remove_columns(1)
     assert all(np.array_equal(x, y) for x, y in zip((a, b, u), copies, strict=True))
     a[:], b[:], u[:] = 7, 7, 7
-    check(
-        model,
-        np.delete(np.vstack([copies[0], copies[2]])[1:], 1, axis=1),
-        np.append(copies[1][1:], [1.0, 2.0]),
-    )
+    check(model, np.delete(np.vstack([copies[0], copies[2]])[1:], 1, axis=1), np.append(copies[1][1:], [1.0, 2.0]))
 
 
 CHANGES = {

@@ -33,11 +33,7 @@ def intensity(model, r, z, depth=0.0, inside=N):
 
     if model == "gibson-lanni":
         return integral(lambda t: wave(t, 0) * math.cos(t), end)
-    parts = {
-        0: lambda t: 1 + math.cos(t),
-        1: lambda t: math.sqrt(2) * math.sin(t),
-        2: lambda t: 1 - math.cos(t),
-    }
+    parts = {0: lambda t: 1 + math.cos(t), 1: lambda t: math.sqrt(2) * math.sin(t), 2: lambda t: 1 - math.cos(t)}
     return sum(
         integral(lambda t, n=n, share=share: wave(t, n) * share(t) * math.sqrt(math.cos(t)), end)
         for n, share in parts.items()

@@ -48,6 +48,15 @@ def test_success_is_near_the_minimiser(rng, boundary):
         assert near or not r.status.ok, (r, above, away)
 
 
+@pytest.mark.parametrize("method", ["tv", "tv-aniso", "tv2"])
+def test_rounding_in_float32_is_no_part_of_the_objective(rng, method):
+    g, psf = scene_like(rng, (5, 8)).astype(np.float32), rng.random((3, 2))
+    options = {"method": method, "bounds": "nonnegative", "boundary": "zero"}
+    found, exact = (deblur.solve(image, psf / psf.sum(), 60.0, **options) for image in (g, g.astype(float)))
+    assert found.image.dtype == np.float32
+    assert found.objective <= (1 + 1e-3) * exact.objective
+
+
 @pytest.mark.parametrize("seed", [0, 17])
 def test_absolute_deviations_have_several_minimisers_and_success_is_near_one(seed):
     """Two linear programs: the minimum, and of all its images the nearest. The first draw's differ by up to 5 %."""

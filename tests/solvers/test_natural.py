@@ -105,10 +105,7 @@ def test_verification_finds_a_scene_that_does_not_solve_the_problem(rng):
 
 
 def test_the_default_takes_it_where_there_is_noise_and_says_why(monkeypatch):
-    for noise, prior, why in (
-        (0.02, "natural", "there is noise to hide"),
-        (0.0, "smooth", "next to no noise"),
-    ):
+    for noise, prior, why in ((0.02, "natural", "there is noise to hide"), (0.0, "smooth", "next to no noise")):
         g = blurred(noise)
         result = deblur.solve(g, SHAKE)
         assert result.prior == prior
