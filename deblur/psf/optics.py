@@ -201,9 +201,7 @@ def _nodes(low: float, high: float, periods: float) -> tuple[np.ndarray, np.ndar
 
 def _averaged(radii: np.ndarray, table: np.ndarray, at: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Sums (k, z) with weights (q,) over distances `at` (k, q) of what is tabulated (r, z) at `radii` (r,)."""
-    from scipy.interpolate import CubicSpline
-
-    spline = CubicSpline(radii, table)
+    spline = scipy.interpolate.CubicSpline(radii, table)
     return np.stack([weights @ spline(distances) for distances in at])
 
 

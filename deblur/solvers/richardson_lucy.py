@@ -31,9 +31,9 @@ light of a dark background then fits neither noise nor what enters at the border
                    quarter of the square by which their scenes differ is the noise in f_n; the product of the ways that
                    they have yet to go, to an iteration half as late again, is what f_n lacks, for there the noise
                    cancels. No count is split into one below zero, for which the steps are not made. The gain is
-                   estimated where `noise` does not give it. The final run makes as many
-                   iterations, and all channels of an image together, so that none is noisier than the others. In a
-                   large image windows are used.
+                   read at the frequencies of which the blur leaves least where `noise` does not give it. The
+                   final run makes as many iterations, and all channels of an image together, so that none is noisier
+                   than the others. In a large image windows are used.
 ``"change"``       (with a tolerance) stops when an iteration changes the scene by less than the tolerance.
 
 A run that ends so, or at the number of iterations that was asked for, has stopped by design. It counts as not converged
@@ -60,7 +60,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, all_cores, freed, random_signs
+from ..device import Array, all_cores, asnumpy, freed, random_signs
 from ..normalization import Scale, shifted
 from ..norms import largest, total as sum_of
 from ..operators.blur import Blur
@@ -68,7 +68,7 @@ from ..operators.matrix import by
 from ..problem import Factor, History, Problem, Solution
 from . import admm, richardson_lucy_gpu
 from .domain import BlockMap
-from .noise import NoiseModel, estimate_noise_model, noise_variance, psf_noise
+from .noise import estimate_noise_model, psf_noise
 from .start import all_weights, filled
 from .windows import cut
 
@@ -214,21 +214,19 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
             break
     else:  # a GPU stops when nothing changes any more
         n = count
-    why = why or (
-        f"all of {n} iterations ran out, the last of which changed the scene by {run.change:.1e} of its norm "
-        f"(tolerance {tolerance:.1e})"
-    )
+    last = f"the last of which changed the scene by {run.change:.1e} of its norm (tolerance {tolerance:.1e})"
+    why = why or f"all of {n} iterations ran out, {last}"
     columns = np.array([objective[1:] or objective, changes[1:] or changes])
     stopped = by_error and (converged or stop.max_iterations is not None) and math.isfinite(run.objective)
     return Solution(run.point, n, converged, why, History(*columns), stopped=stopped)
 
 
 def _two(problem: Problem, g: Array) -> Array:
-    """Two images with independent noise, each twice as large in variance: noise is added and taken away, of no pixel
-    more than it counts."""
-    xp = problem.xp
-    noise = xp.minimum(xp.sqrt(_variance(problem, g)), g).astype(g.dtype) * random_signs(g.shape, g.dtype, xp)
-    return xp.concatenate([g + noise, g - noise])
+    """Pairs of images with independent noise, each twice as large in variance: noise is added and taken away, of no
+    pixel more than it counts. Of few pixels several pairs are averaged."""
+    xp, pairs = problem.xp, max(min(2**15 // g.size, 8), 1)
+    noise = xp.minimum(xp.sqrt(_variance(problem, g)), g).astype(g.dtype) * random_signs((pairs, *g.shape), g.dtype, xp)
+    return xp.stack([g + noise, g - noise], axis=1).reshape(-1, *g.shape[1:])
 
 
 def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
@@ -247,7 +245,7 @@ def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, l
     ]
     kept: list[tuple[int, Array, Array, float]] = []
     found, count, due = False, 0, 1
-    for n in run.steps(start, limit):
+    for n in run.steps(start, last := round(1.5 * limit) + 4):
         at = n + run.ahead
         if at >= due:
             due = max(at + 1, round(1.1 * at))
@@ -257,18 +255,16 @@ def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, l
             count = kept[int(np.argmin(errors))][0]
             kept = [one for one in kept if 2 * one[0] >= count]
             found = at >= 4 + 1.5 * count  # no better one is expected
-        if not math.isfinite(run.objective) or found or n >= limit:
+        if not math.isfinite(run.objective) or found or n >= last:
             break
-    if found:
-        return count, True, f"the error is expected to be least after {count} iterations{where}"
-    words = f"the expected error{where} falls up to iteration {limit}, the last"
-    return limit, False, f"{words}; use more iterations (max_iterations)"
+    if not found or count > limit:
+        return limit, False, f"the expected error{where} falls up to iteration {limit}; use more (max_iterations)"
+    return count, True, f"the error is expected to be least after {count} iterations{where}"
 
 
 def _sides(psf: np.ndarray) -> list[int]:
     """Of the windows from which the number of iterations is found."""
-    longest = max(psf.shape)
-    return [max(_WINDOW, 3 * longest) if psf.ndim < 3 else max(_WINDOW // 4, 2 * longest)] * psf.ndim
+    return [max(_WINDOW, 3 * max(psf.shape)) if psf.ndim < 3 else max(_WINDOW // 4, 2 * max(psf.shape))] * psf.ndim
 
 
 def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
@@ -322,16 +318,31 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
 def _variance(problem: Problem, g: Array) -> Array:
     """The variance of the noise at each pixel, rather too large than too small: too small a one hides noise."""
     if problem.noise is not None:
-        return problem.noise.variance(g)
-    if g.ndim > 3 and min(g.shape[-2:]) < 4:
-        return problem.xp.zeros_like(g)
-    counted = NoiseModel(noise_variance(problem, g), 0.0).variance(g)
-    if g.ndim == 3:
+        return g * problem.noise.gain + problem.noise.read**2
+    counted = g * _gain(problem, g)
+    if problem.axes != 2 or min(g.shape[-2:]) < 4:
         return counted
-    seen = filled(g, problem.fidelity.weights)
-    psf = problem.operator.mean_blur.psf
-    left = psf_noise(seen, psf).left if problem.axes == 2 else 0.0  # by an error of the PSF
-    return problem.xp.maximum(counted, estimate_noise_model(seen, psf)._replace(left=left).variance(g))
+    seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
+    model = estimate_noise_model(seen, psf)._replace(left=psf_noise(seen, psf).left)  # by an error of the PSF
+    return problem.xp.maximum(counted, model.variance(g))
+
+
+def _gain(problem: Problem, g: Array) -> float:
+    """The variance of counts over their mean, from the tenth of the frequencies of which the blur leaves least.
+
+    Their noise has the same power at each frequency, that of all counts: bright parts show it, however few they are.
+    """
+    seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
+    windows = cut(problem, seen, None, side=[round(2 ** (17 / psf.ndim))] * psf.ndim, interior=True, most=2)
+    frames = asnumpy(windows[1] if windows else seen).astype(np.float64)
+    sides, axes = frames.shape[2:], tuple(range(-psf.ndim, 0))
+    folded, taper = np.zeros(sides), math.prod(np.ix_(*(np.hanning(n + 2)[1:-1] for n in sides)))
+    np.add.at(folded, np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, sides, strict=True))), psf)
+    # The taper spreads the power of each frequency.
+    left, spread = (np.fft.irfftn(abs(np.fft.rfftn(x)) ** 2, sides, axes) for x in (folded, taper))
+    left = np.fft.rfftn(left * spread).real
+    least = abs(np.fft.rfftn(frames * taper, axes=axes)[..., left <= np.quantile(left, 0.1)]) ** 2
+    return float(least.mean(axis=-1).sum() / (taper**2 * frames).sum())
 
 
 def heavy_ball(k: int) -> float:
@@ -377,8 +388,7 @@ class _Run:
 
     def first(self, start: Array | None) -> Array:
         """The scene to begin with: `start` within the bounds, or a constant one of the image's brightness."""
-        background = self.problem.fidelity.background
-        level = max(self.mean - background, 0.01 * self.mean) / self.problem.operator.dc_gain
+        level = max(self.mean - self.problem.fidelity.background, 0.01 * self.mean) / self.problem.operator.dc_gain
         low, high = self.bounds
         if start is None:
             return self.xp.full(self.point.shape, min(max(level, low), high), self.g.dtype)
