@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class Status(enum.Enum):
     """How a solve ended. The value says it to the user, with what to try.
 
-    NOT_CONVERGED is not rare for small images with the data term "l1" and a small λ, or with boundary "zero" and a
-    large one: the certificate of total variation needs more than its 2,000 iterations there.
+    NOT_CONVERGED is not rare for small images with the data term "l1": the certificate of ADMM needs more than its
+    2,000 iterations there.
     """
 
     SOLVED = "solved directly"

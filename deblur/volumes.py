@@ -21,6 +21,7 @@ from .device import require_memory
 from .frames import min_float_dtype
 from .image.axes import in_order, in_words
 from .image.stores import import_zarr, is_store, largest_level, ome_attributes
+from .operators.matrix import by
 from .pipeline import Deblurrer
 from .progress import report_phase
 from .psf_command import upright
@@ -34,7 +35,10 @@ def fitted(given: tuple[str, np.ndarray, tuple[float, ...] | None], metadata: im
 
 
 def check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray) -> None:
-    """Refuse the blurred image itself as its PSF, from the same file or with the same values."""
+    """Refuse a PSF larger than the image, or the blurred image itself, from the same file or with the same values."""
+    sides = picture.shape[: -1 if image.is_colour(picture) else None][-2:]
+    if kernel.ndim == 2 and any(m > n for m, n in zip(kernel.shape, sides, strict=True)):
+        raise ValueError(f"--psf {text} ({by(kernel.shape)}) is larger than the image {source} ({by(sides)}): crop it")
     same = Path(text).is_file() and Path(source).is_file() and Path(text).samefile(source)
     if not same and kernel.shape == picture.shape:
         total = picture.sum(dtype=np.float64)

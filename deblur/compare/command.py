@@ -15,12 +15,7 @@ from .running import run
 from .tables import terminal_table
 
 #: What the folder gets besides the rows: file, and the method of Comparison that writes it.
-_FILES = {
-    "compare.html": "to_html",
-    "compare.json": "to_json",
-    "compare.csv": "to_csv",
-    "compare.md": "to_markdown",
-}
+_FILES = {"compare.html": "to_html", "compare.json": "to_json", "compare.csv": "to_csv", "compare.md": "to_markdown"}
 
 
 def fill(parser: Parser) -> None:
