@@ -27,7 +27,7 @@ CALLS = {
     **{f"linalg.{name}": (lambda a, name=name: getattr(linalg, name)(a, VECTOR), MATRIX) for name in OF_BOTH},
     **{f"linalg.{name} b": (partial(getattr(linalg, name), MATRIX), VECTOR) for name in OF_BOTH},
     "linalg.gauss_seidel": (lambda a: linalg.gauss_seidel(a, VECTOR)[0], MATRIX),
-    "linalg.gauss_seidel b": (lambda b: linalg.gauss_seidel(MATRIX, b, acceleration="cg", block=3)[0], VECTOR),
+    "linalg.gauss_seidel b": (lambda b: linalg.gauss_seidel(MATRIX, b, acceleration="cg")[0], VECTOR),
     "linalg.gauss_seidel x0": (lambda x: linalg.gauss_seidel(MATRIX, VECTOR, x)[0], VECTOR),
     "linalg.damped_qr": (lambda a: linalg.damped_qr(a, 0.1).solve(VECTOR), MATRIX),
     "linalg.DampedQR.solve": (linalg.damped_qr(MATRIX, 0.1).solve, VECTOR),
@@ -68,7 +68,6 @@ CALLS = {
 #: Calls that keep the class of what they are given: of float32 and float64 in any byte order.
 KEEPS = {
     "reconstruct": (lambda g: deblur.reconstruct(g, PSF, 0.1), IMAGE),
-    "linalg.transpose": (linalg.transpose, MATRIX),
     "image.im2vector": (image.im2vector, IMAGE),
     "image.vector2im": (lambda v: image.vector2im(v, SHAPE), IMAGE.ravel()),
     "image.as_float": (image.as_float, IMAGE),

@@ -6,7 +6,6 @@ from .cholesky import cholesky, cholesky_inverse, cholesky_solve
 from .gauss_jordan import gauss_jordan_inverse, gauss_jordan_solve
 from .gauss_seidel import GaussSeidelInfo, gauss_seidel
 from .matmul import gram, matmul
-from .transpose import transpose
 from .triangular import gets, solve_triangular
 
 # Orthogonal factorisations and least squares.
@@ -39,5 +38,4 @@ __all__ = [
     "qr_delete",
     "qr_insert",
     "solve_triangular",
-    "transpose",
 ]

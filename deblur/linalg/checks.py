@@ -133,15 +133,15 @@ _PIVOT = "the matrix is singular: pivot {}, counted from 0, is {:.3g}; "
 _INSTEAD = "regularise it (a larger lambda) or use lstsq of NumPy or CuPy"
 
 
-def check_pivots(pivots: Array, first: int = 0, threshold: float = 0.0, text: str = _PIVOT + _INSTEAD) -> None:
+def check_pivots(pivots: Array, first: int = 0, text: str = _PIVOT + _INSTEAD) -> None:
     """Raise SingularMatrixError, with its place and value in the text, for the first pivot that cannot be divided by.
 
-    A pivot is refused that is not finite, of absolute value ≤ `threshold`, or too small for its
+    A pivot is refused that is not finite, zero, or too small for its
     reciprocal to be represented. `first` is the position of ``pivots[0]`` in the matrix.
     """
     pivots = asnumpy(pivots)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        usable = (abs(pivots) > threshold) & np.isfinite(1 / pivots) & np.isfinite(pivots)
+        usable = np.isfinite(1 / pivots) & np.isfinite(pivots)
     if not usable.all():
         i = int(np.argmin(usable))
         raise SingularMatrixError(text.format(first + i, pivots[i]), index=first + i)
@@ -181,15 +181,15 @@ def matrix_norm(a: np.ndarray, norm: str = "1") -> float:
     return float(scipy.linalg.get_lapack_funcs("lange", (c,))("I" if flipped and norm == "1" else norm, c))
 
 
-def triangle_rcond(a: np.ndarray, lower: bool, unit_diagonal: bool = False, norm: str = "1") -> float:
+def triangle_rcond(a: np.ndarray, lower: bool, norm: str = "1") -> float:
     """LAPACK's estimate of a triangle's reciprocal condition number, in the 1-norm or the infinity norm "I"."""
     if len(a) == 0:
         return 1.0
     a, flipped = column_major(a)
     if flipped:
         norm = "I" if norm == "1" else "1"
-    uplo, diag = "L" if lower != flipped else "U", "U" if unit_diagonal else "N"
-    return float(scipy.linalg.get_lapack_funcs("trcon", (a,))(a, norm=norm, uplo=uplo, diag=diag)[0])
+    uplo = "L" if lower != flipped else "U"
+    return float(scipy.linalg.get_lapack_funcs("trcon", (a,))(a, norm=norm, uplo=uplo)[0])
 
 
 def check_overflow(x: Array, what: str) -> None:

@@ -32,7 +32,6 @@ import numpy as np
 import scipy
 
 from ..device import Array, is_cupy
-from ..errors import as_number, check_count
 from . import checks, gauss_jordan_gpu
 from .transpose import turn, turned
 
@@ -45,8 +44,6 @@ def gauss_jordan_inverse(
     a: Any,
     *,
     overwrite_a: bool = False,
-    block: int | None = None,
-    pivot_rtol: float = 0.0,
     check_finite: bool = True,
 ) -> Array:
     """Inverse of a square matrix by blocked, in-place Gauss-Jordan elimination.
@@ -58,12 +55,6 @@ def gauss_jordan_inverse(
     overwrite_a : bool
         Let the inverse take the place of `a`, without any second n × n matrix. It then is `a` that
         is returned, if `a` is a contiguous float32 or float64 array; otherwise `a` is left alone.
-    block : int, optional
-        Columns eliminated at a time; by default what measured fastest. The GPU has its own blocks.
-    pivot_rtol : float
-        A pivot of absolute value ≤ ``pivot_rtol * max|a|`` counts as zero. The default refuses
-        exact zeros only, since a small pivot may be due to mere scaling; ``n * eps`` refuses what
-        is singular to rounding in a matrix whose rows and columns are of like size.
     check_finite : bool
         Look for NaN and infinity in `a` first, and estimate the condition. On the GPU they are found on
         the way.
@@ -100,10 +91,8 @@ def gauss_jordan_inverse(
     ----------
     .. [1] E. S. Quintana-Ortí et al., SIAM J. Sci. Comput. 22 (2001) 1762-1771.
     """
-    block = BLOCK if block is None else check_count(block, "block")
     given, a = a, checks.as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
     n = len(a)
-    threshold = _pivot_threshold(a, pivot_rtol)
     if not is_cupy(a):
         a = checks.scratch(a, given, overwrite_a)
     else:
@@ -116,12 +105,12 @@ def gauss_jordan_inverse(
             a = checks.scratch(a, given, overwrite_a)
             if by_rows:
                 turn(a)
-        gauss_jordan_gpu.inverse(a if by_rows else a.T, threshold, None if a is given else given)
+        gauss_jordan_gpu.inverse(a if by_rows else a.T, None if a is given else given)
         if by_rows:
             turn(a)
         return a
     norm = checks.matrix_norm(a) if check_finite else 0.0
-    columns = np.argsort(_eliminate(a, [], block, threshold))
+    columns = np.argsort(_eliminate(a, []))
     for start in range(0, n, STRIP):
         rows = slice(start, start + STRIP)
         a[rows] = a[rows][:, columns]
@@ -135,8 +124,6 @@ def gauss_jordan_solve(
     *,
     overwrite_a: bool = False,
     overwrite_b: bool = False,
-    block: int | None = None,
-    pivot_rtol: float = 0.0,
     check_finite: bool = True,
 ) -> Array:
     """Solution of A X = B by blocked Gauss-Jordan elimination of A augmented with B.
@@ -151,7 +138,7 @@ def gauss_jordan_solve(
         Allow the elimination to take place in `a`, which then holds nothing of use, and in `b`,
         which then holds the solution and is returned; each if it has the dtype computed in and is
         contiguous, `a` in Fortran order. Otherwise a copy is made all the same.
-    block, pivot_rtol, check_finite
+    check_finite : bool
         As in `gauss_jordan_inverse`.
 
     Returns
@@ -178,38 +165,36 @@ def gauss_jordan_solve(
     n³ + 2 n² k operations, where an LU factorisation takes 2/3 n³ + 2 n² k: the zeros above the
     pivots are the difference.
     """
-    block = BLOCK if block is None else check_count(block, "block")
     given_a, given_b = a, b
     a, b = checks.as_system(a, b, finite=check_finite)
     a = checks.scratch(a, given_a, overwrite_a, order="F")  # so that the columns yet to come are contiguous
     b = checks.scratch(b, given_b, overwrite_b, "b")
     n = len(a)
     x = b[:, None] if b.ndim == 1 else b
-    threshold = _pivot_threshold(a, pivot_rtol)
     if is_cupy(a):
-        gauss_jordan_gpu.solve(a, x, threshold, given_a)
+        gauss_jordan_gpu.solve(a, x, given_a)
         return b
     # Of white noise z, the mean of ‖A⁻¹z‖² is the square of A⁻¹'s Frobenius norm.
     probes = np.asfortranarray(np.random.default_rng(0).standard_normal((n, _PROBES if check_finite else 0)), a.dtype)
     norm = checks.matrix_norm(a, "F") if check_finite else 0.0
-    _eliminate(a, [x, probes], block, threshold)
+    _eliminate(a, [x, probes])
     checks.check_overflow(x, "the solution")
     if norm:
         checks.warn_ill_conditioned(_PROBES**0.5 / (norm * checks.matrix_norm(probes, "F")), a.dtype)
     return b
 
 
-def _eliminate(a: np.ndarray, right: list[np.ndarray], block: int, threshold: float) -> np.ndarray:
+def _eliminate(a: np.ndarray, right: list[np.ndarray]) -> np.ndarray:
     """Eliminate the columns of [A right]: `right` becomes A⁻¹ right, or, if there is none, A becomes (P A)⁻¹.
 
     Returns which row of A was switched to which place.
     """
     order = np.arange(len(a))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        for k in range(0, len(a), block):
-            panel = slice(k, min(k + block, len(a)))
+        for k in range(0, len(a), BLOCK):
+            panel = slice(k, min(k + BLOCK, len(a)))
             targets = [a[:, panel.stop :], *right] if right else [a]
-            multipliers, order[k:] = _eliminate_panel(a, targets, order[k:], panel, threshold)
+            multipliers, order[k:] = _eliminate_panel(a, targets, order[k:], panel)
             if not right:  # the panel's columns are those of the identity now
                 a[:, panel] = 0
                 a[panel, panel] = np.eye(panel.stop - k)
@@ -220,9 +205,7 @@ def _eliminate(a: np.ndarray, right: list[np.ndarray], block: int, threshold: fl
     return order
 
 
-def _eliminate_panel(
-    a: Array, targets: Sequence[Array], order: Array, panel: slice, threshold: float
-) -> tuple[Array, Array]:
+def _eliminate_panel(a: Array, targets: Sequence[Array], order: Array, panel: slice) -> tuple[Array, Array]:
     """Choose the pivots of a panel, switch rows of all `targets` alike, and return the multipliers.
 
     Returns the multipliers, shape (n, b) in Fortran order: D⁻¹ in the panel's rows and -P D⁻¹,
@@ -234,7 +217,7 @@ def _eliminate_panel(
     trsm = scipy.linalg.get_blas_funcs("trsm", (a,))
 
     factors, switches, _ = getrf(a[k:, panel])
-    checks.check_pivots(factors.diagonal(), k, threshold)
+    checks.check_pivots(factors.diagonal(), k)
     switched = np.arange(len(a) - k)
     for row, other in enumerate(switches):
         switched[row], switched[other] = switched[other], switched[row]
@@ -267,9 +250,3 @@ def _rank_update(a: Array, left: Array, right: Array) -> None:
         gemm(1.0, left, right, beta=1.0, c=a, overwrite_c=True)
     else:
         gemm(1.0, right.T, left, trans_b=True, beta=1.0, c=a.T, overwrite_c=True)
-
-
-def _pivot_threshold(a: Array, pivot_rtol: float) -> float:
-    if not 0 <= as_number(pivot_rtol) < 1:
-        raise ValueError(f"pivot_rtol must lie in [0, 1), not {pivot_rtol}")
-    return pivot_rtol * float(max(a.max(), -a.min())) if pivot_rtol and a.size else 0.0

@@ -30,9 +30,9 @@ SOLVE_WIDTH = 128
 class _Elimination:
     """Eliminates columns of one n-row matrix `a`, in place; picks the kernel for its panels once."""
 
-    def __init__(self, a: Array, threshold: float) -> None:
+    def __init__(self, a: Array) -> None:
         n = len(a)
-        self.a, self.n, self.threshold = a, n, threshold
+        self.a, self.n = a, n
         self.status = PivotStatus()
         self.pivots = cupy.empty(n, np.int32)
         self.place = cupy.empty(n, np.int32)
@@ -81,7 +81,7 @@ class _Elimination:
             self.counter.fill(0)
         try:
             self.kernel(
-                self.blocks, self.threads, a, a.strides[0] // a.itemsize, self.n, k, stop - k, self.threshold,
+                self.blocks, self.threads, a, a.strides[0] // a.itemsize, self.n, k, stop - k, 0.0,
                 self.pivots, self.place, self.status.failed, *self.grid_arguments,
                 shared_mem=_SIZES.PANEL_BYTES, cooperative=bool(self.grid_arguments),
             )  # fmt: skip
@@ -127,19 +127,19 @@ def _has_clusters(device: int) -> bool:
     return kernels.properties(device).capability == 90
 
 
-def inverse(a: Array, threshold: float, given: Array | None = None) -> Array:
+def inverse(a: Array, given: Array | None = None) -> Array:
     """The inverse of the row-major CuPy matrix `a`, in its place."""
     if len(a):
-        with worked(f"gauss-jordan {threshold}", lambda x: _inverted(x, threshold), a, a) as (x, status):
+        with worked("gauss-jordan", _inverted, a, a) as (x, status):
             if x is not a:
                 a[...] = x
             status.check("singular", given)
     return a
 
 
-def _inverted(a: Array, threshold: float) -> PivotStatus:
+def _inverted(a: Array) -> PivotStatus:
     n = len(a)
-    work = _Elimination(a, threshold)
+    work = _Elimination(a)
     order = cupy.arange(n, dtype=np.int32)
     strip = cupy.empty((work.width, n), a.dtype)
     # Of large products in float64, which the card's power limits, cuBLAS does more with the left factor transposed.
@@ -172,13 +172,13 @@ def _inverted(a: Array, threshold: float) -> PivotStatus:
     return work.status
 
 
-def solve(a: Array, b: Array, threshold: float, given: Array | None = None) -> Array:
+def solve(a: Array, b: Array, given: Array | None = None) -> Array:
     """The solution of A X = B in the place of `b`, shape (n, k); `a` may be destroyed."""
     n, result = len(a), b
     if n == 0 or b.size == 0:
         return b
     a, b = cupy.ascontiguousarray(a), cupy.ascontiguousarray(b)
-    work = _Elimination(a, threshold)
+    work = _Elimination(a)
     strip = cupy.empty((SOLVE_WIDTH, max(n, b.shape[1])), a.dtype)
     for k in range(0, n, SOLVE_WIDTH):
         stop = min(k + SOLVE_WIDTH, n)

@@ -83,7 +83,6 @@ def gauss_seidel(
     *,
     rtol: float | None = None,
     max_sweeps: int = 1000,
-    block: int | None = None,
     acceleration: Literal["cg"] | None = None,
     callback: Callback | None = None,
     check_finite: bool = True,
@@ -104,8 +103,6 @@ def gauss_seidel(
         root of the dtype's eps.
     max_sweeps : int
         Sweeps after which to give up.
-    block : int, optional
-        Rows taken at a time. It changes the speed and nothing else.
     acceleration : {None, "cg"}
         None for the plain iteration; "cg" for conjugate gradients preconditioned by a sweep forth
         and back, which needs a symmetric positive definite `a` and then serves for condition
@@ -137,7 +134,6 @@ def gauss_seidel(
     a, b = as_system(a, b, finite=check_finite)
     n, eps = len(a), float(np.finfo(a.dtype).eps)
     rtol = eps**0.5 if rtol is None else check_number(rtol, "rtol")
-    block = BLOCK if block is None else check_count(block, "block")
     max_sweeps = check_count(max_sweeps, "max_sweeps", 0)
     check_choice(acceleration, (None, "cg"), "acceleration")
     check_callback(callback, "callback", "sweep", "relative_residual")
@@ -164,7 +160,7 @@ def gauss_seidel(
     system = _System(a, b / scale, x, rtol, callback or (lambda sweep, residual: None))
     run = _sweep if acceleration is None else _conjugate_gradients
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        status, sweeps = run(system, max_sweeps, block)
+        status, sweeps = run(system, max_sweeps)
         relative = system.relative_residual()
     if status == "max_sweeps" and relative <= rtol:
         status = "converged"
@@ -214,10 +210,10 @@ class _System:
         return sweep - self.last_gain >= self.patience
 
 
-def _sweep(system: _System, max_sweeps: int, block: int) -> tuple[Status, int]:
+def _sweep(system: _System, max_sweeps: int) -> tuple[Status, int]:
     """Plain sweeps: the status and the number of sweeps done."""
     a, b, x, xp = system.a, system.b, system.x, get_xp(system.a)
-    blocks = [slice(start, min(start + block, len(a))) for start in range(0, len(a), block)]
+    blocks = [slice(start, min(start + BLOCK, len(a))) for start in range(0, len(a), BLOCK)]
     corners = [xp.ascontiguousarray(a[rows, rows]) for rows in blocks]
     left = [a[rows, : rows.start] @ x[: rows.start] for rows in blocks]
     residual, first = xp.empty_like(b), np.inf
@@ -243,7 +239,7 @@ def _sweep(system: _System, max_sweeps: int, block: int) -> tuple[Status, int]:
     return "max_sweeps", max_sweeps
 
 
-def _conjugate_gradients(system: _System, max_sweeps: int, _: int) -> tuple[Status, int]:
+def _conjugate_gradients(system: _System, max_sweeps: int) -> tuple[Status, int]:
     """Conjugate gradients on K⁻¹ A K⁻ᵀ: the status and the number of iterations done."""
     ops = _Transformed(system)
     if system.lowest <= system.rtol:

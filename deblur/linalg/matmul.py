@@ -8,17 +8,12 @@ import numpy as np
 import scipy
 
 from ..device import Array, get_xp
-from ..errors import check_choice
 from . import matmul_gpu
 from .checks import as_float, as_matrix, column_major
-from .transpose import check_out, mirror_lower
-
-# What a float32 product on the GPU may be computed by: precision -> engine.
-_ENGINES = {"highest": "auto", "fp16x3": "fastest"}
-PRECISIONS = tuple(_ENGINES)
+from .transpose import mirror_lower
 
 
-def matmul(a: Any, b: Any, *, out: Array | None = None, precision: str = "highest", check_finite: bool = True) -> Array:
+def matmul(a: Any, b: Any, *, check_finite: bool = True) -> Array:
     """Product of two matrices, or of a matrix and a vector.
 
     Parameters
@@ -27,15 +22,6 @@ def matmul(a: Any, b: Any, *, out: Array | None = None, precision: str = "highes
         Real matrix.
     b : array_like, shape (k, n) or (k,)
         Real matrix or vector.
-    out : ndarray, shape (m, n) or (m,), optional
-        Where to write the product: of the dtype computed in, sharing no memory with `a` and `b`.
-    precision : {"highest", "fp16x3"}
-        How accurately the GPU has to compute a float32 product. "highest": each element as accurately
-        as float32 arithmetic does, by whatever is fastest, which for large matrices on Hopper is
-        three tensor-core products of operands split in two TF32 numbers each, summed outside the
-        tensor cores [1]_. "fp16x3": the same with scaled float16 parts, faster for large matrices;
-        accurate relative to the largest elements in `a`'s row and `b`'s column (Notes).
-        The CPU, and float64 everywhere, always use full precision.
     check_finite : bool
         Look for NaN and infinity in `a` and `b` first.
 
@@ -47,16 +33,14 @@ def matmul(a: Any, b: Any, *, out: Array | None = None, precision: str = "highes
     Raises
     ------
     ValueError
-        If shapes do not fit, `precision` is unknown, or something is not finite.
+        If shapes do not fit, or something is not finite.
     TypeError
         If an argument is complex, sparse or masked.
 
     Notes
     -----
-    "fp16x3" scales each row of `a` and column of `b` by a power of two and represents an element x by
-    two float16 numbers, to within max(2⁻²³ |x|, 2⁻⁴⁰ times the largest in its row or column). An element
-    of the product is thus less accurate than float32's only where cancellation, or a row's large elements
-    meeting a column's tiny ones, makes it smaller than 2⁻¹⁶ of the product of those maxima.
+    On a GPU a float32 product is as accurate element by element as float32 arithmetic. For large matrices on Hopper
+    it is three tensor-core products of operands split in two TF32 numbers each, summed outside the tensor cores [1]_.
 
     On a GPU, elements that are not finite make NaN of some results that would be infinite.
 
@@ -66,7 +50,6 @@ def matmul(a: Any, b: Any, *, out: Array | None = None, precision: str = "highes
        surpassing the FP32 theoretical peak performance", Int. J. High Perform. Comput. Appl. 36
        (2022) 475-491.
     """
-    check_choice(precision, PRECISIONS, "precision")
     a = as_matrix(a, "a", finite=check_finite)
     b = as_float(b, "b", finite=check_finite)
     xp = get_xp(a, b)
@@ -74,19 +57,12 @@ def matmul(a: Any, b: Any, *, out: Array | None = None, precision: str = "highes
         raise ValueError(f"a of shape {a.shape} and b of shape {b.shape} cannot be multiplied")
     dtype = np.result_type(a.dtype, b.dtype)
     a, b = (_contiguous(x.astype(dtype, copy=False)) for x in (a, b))
-    if out is not None:
-        check_out(out, (a.shape[0], *b.shape[1:]), dtype, a, b)
     if xp is np or b.ndim == 1:
-        return xp.matmul(a, b, out=out)
-    product = out if out is not None and out.flags.c_contiguous else xp.empty((len(a), b.shape[1]), dtype)
-    matmul_gpu.gemm(a, b, product, engine=_ENGINES[precision])
-    if out is None or out is product:
-        return product
-    out[...] = product
-    return out
+        return xp.matmul(a, b)
+    return matmul_gpu.gemm(a, b, xp.empty((len(a), b.shape[1]), dtype))
 
 
-def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finite: bool = True) -> Array:
+def gram(a: Any, *, trans: bool = False, check_finite: bool = True) -> Array:
     """AᵀA, or AAᵀ with ``trans=True``: one half is computed and mirrored, so it is exactly symmetric.
 
     Parameters
@@ -95,7 +71,7 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
         Real matrix.
     trans : bool
         Multiply the other way round.
-    precision, check_finite
+    check_finite : bool
         As in `matmul`.
 
     Returns
@@ -108,14 +84,13 @@ def gram(a: Any, *, trans: bool = False, precision: str = "highest", check_finit
     ValueError, TypeError
         As `matmul`.
     """
-    check_choice(precision, PRECISIONS, "precision")
     a = as_matrix(a, finite=check_finite)
     xp, n = get_xp(a), a.shape[0 if trans else 1]
     if xp is not np:
         product = xp.empty((n, n), a.dtype)
         a = _contiguous(a)
         left, right = (a, a.T) if trans else (a.T, a)
-        matmul_gpu.gemm(left, right, product, lower_only=True, engine=_ENGINES[precision])
+        matmul_gpu.gemm(left, right, product, lower_only=True)
         mirror_lower(product)
         return product
     if a.size == 0:  # an empty sum is zero, but BLAS refuses to see the array

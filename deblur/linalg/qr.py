@@ -19,10 +19,8 @@ from . import qr_gpu
 from .checks import as_float
 from .qr_gpu import MODES
 
-SIGNS = ("householder", "positive", "haar")
 
-
-def qr(a: Array, mode: str = "reduced", *, signs: str = "householder", check_finite: bool = True) -> Any:
+def qr(a: Array, mode: str = "reduced", *, check_finite: bool = True) -> Any:
     """The factorisation A = QR of a matrix or of every matrix of a stack.
 
     Parameters
@@ -39,15 +37,6 @@ def qr(a: Array, mode: str = "reduced", *, signs: str = "householder", check_fin
         - "raw": h (..., N, M) and tau (..., K), the reflections themselves:
           the *transpose* of h holds R on and above its diagonal and the normals
           v below it (v's leading 1 is not stored).
-    signs : {"householder", "positive", "haar"}
-        The factorisation is unique up to the signs of R's rows. "householder"
-        leaves them as the reflections give them; "positive" makes R's diagonal
-        non-negative, so that Q of a matrix of independent normal numbers is
-        uniformly distributed over the orthogonal matrices [1]_; "haar" asks in
-        addition for det(Q) = +1, a rotation, for which the last column of Q and
-        the last row of R change sign where necessary (so that R's last diagonal
-        entry may be negative). "haar" needs a square Q; "raw" takes only
-        "householder".
     check_finite : bool
         Whether to look for NaN and infinity first. Without it they spread
         through the result.
@@ -60,8 +49,7 @@ def qr(a: Array, mode: str = "reduced", *, signs: str = "householder", check_fin
     Raises
     ------
     ValueError
-        For fewer than two dimensions, an unknown `mode` or `signs`, or
-        non-finite entries.
+        For fewer than two dimensions, an unknown `mode`, or non-finite entries.
     TypeError
         For complex or non-numeric entries.
 
@@ -78,18 +66,13 @@ def qr(a: Array, mode: str = "reduced", *, signs: str = "householder", check_fin
     (float32; 1e-145 in float64) counts there as zero, so that no square
     underflows.
 
-    References
-    ----------
-    .. [1] F. Mezzadri, "How to generate random matrices from the classical
-       compact groups", Notices of the AMS 54 (2007) 592-604.
     """
-    factors = factor(_checked(a, mode, signs, check_finite), mode)
-    if mode == "r":
-        return _with_signs(None, factors, signs)[1]
-    if mode == "raw":
-        return tuple(factors)
-    q, r = factors
-    return _with_signs(q, r, signs)
+    a = unwrapped(a, "a")
+    check_choice(mode, MODES, "mode")
+    if a.ndim < 2:
+        raise np.linalg.LinAlgError(f"a must be a matrix or a stack of them, not of shape {a.shape}")
+    factors = factor(as_float(a, "a", finite=check_finite), mode)
+    return factors if mode == "r" else tuple(factors)
 
 
 def factor(a: Array, mode: str = "reduced") -> Any:
@@ -108,34 +91,3 @@ def factor(a: Array, mode: str = "reduced") -> Any:
         (r,) = scipy.linalg.qr(a, mode="r", check_finite=False)
         return r[: min(a.shape)]
     return scipy.linalg.qr(a, mode="economic" if mode == "reduced" else "full", check_finite=False)
-
-
-def _checked(a: Array, mode: str, signs: str, finite: bool) -> Array:
-    """`a` in its computing dtype, after every check that needs no work."""
-    a = unwrapped(a, "a")
-    check_choice(mode, MODES, "mode")
-    check_choice(signs, SIGNS, "signs")
-    if a.ndim < 2:
-        raise np.linalg.LinAlgError(f"a must be a matrix or a stack of them, not of shape {a.shape}")
-    if mode == "raw" and signs != "householder":
-        raise ValueError(f"raw reflections keep the signs they have; signs={signs!r} needs a formed R")
-    m, n = a.shape[-2:]
-    if signs == "haar" and (mode == "r" or (mode == "reduced" and m > n)):
-        raise ValueError(
-            f"signs='haar' asks for det(Q) = +1 and needs a square Q; mode={mode!r} of a {m} x {n} "
-            "matrix has none: use mode='complete', or signs='positive'"
-        )
-    return as_float(a, "a", finite=finite)
-
-
-def _with_signs(q: Array | None, r: Array, signs: str) -> tuple[Array | None, Array]:
-    """Q and R with the rows of R, and the columns of Q that belong to them, with the signs that `signs` names."""
-    if signs == "householder":
-        return q, r
-    xp = get_xp(r)
-    turn = xp.ones(r.shape[:-1], r.dtype)
-    diagonal = xp.diagonal(r, axis1=-2, axis2=-1)
-    turn[..., : diagonal.shape[-1]] = xp.where(diagonal < 0, -1, 1)
-    if signs == "haar" and q is not None and q.shape[-1] > 0:
-        turn[..., -1] *= xp.linalg.slogdet(q * turn[..., None, :])[0]
-    return None if q is None else q * turn[..., None, :], r * turn[..., :, None]

@@ -17,59 +17,13 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array, float_dtype, get_xp, unwrapped
-from ..errors import shown
+from ..device import Array, get_xp
 
 TILE = 128
 
 
-def transpose(a: Any, *, out: Array | None = None, overwrite_a: bool = False) -> Array:
-    """Transpose of a matrix, as a new contiguous array, into `out`, or in place.
-
-    Parameters
-    ----------
-    a : array_like, shape (m, n)
-        Real matrix of any dtype, of any memory order. Values are moved, not examined: NaN is no error.
-    out : ndarray, shape (n, m), optional
-        Where to write the result: same dtype as `a`, sharing no memory with it.
-    overwrite_a : bool
-        Transpose a square array in its own memory, whatever its strides, and return it.
-
-    Returns
-    -------
-    ndarray, shape (n, m)
-        The transpose: in C order if newly made, else `out` or `a`.
-
-    Raises
-    ------
-    ValueError
-        If `a` is not a matrix, is not square with ``overwrite_a=True``, or if `out` does not fit.
-    TypeError
-        If `a` is complex, where transposing and conjugating differ, or not an
-        array with ``overwrite_a=True``.
-    """
-    given, a = a, unwrapped(a, "a")
-    if a.ndim != 2:
-        raise ValueError(f"a must be a matrix (2-D), not an array of shape {a.shape}")
-    float_dtype(a)  # refuses complex numbers
-    if overwrite_a:
-        if out is not None:
-            raise ValueError("out and overwrite_a=True exclude each other: choose where the result goes")
-        if a is not given:
-            raise TypeError(f"overwrite_a=True needs an array to write to, not {type(given).__name__}")
-        if a.shape[0] != a.shape[1]:
-            raise ValueError(f"only a square matrix is transposed in place, not one of shape {a.shape}")
-        if not getattr(a.flags, "writeable", True):
-            raise ValueError("a is read-only and cannot be overwritten: leave out overwrite_a=True")
-        turn(a)
-        return a
-    if out is not None:
-        check_out(out, a.shape[::-1], a.dtype, a)
-    return turned(a, out)
-
-
 def turned(a: Array, out: Array | None = None) -> Array:
-    """`transpose` out of place, without any check."""
+    """The transpose of a matrix of any dtype and memory order, in C order, or in `out`."""
     xp = get_xp(a)
     if out is None:
         out = xp.empty(a.shape[::-1], a.dtype)
@@ -84,24 +38,13 @@ def turned(a: Array, out: Array | None = None) -> Array:
 
 
 def turn(a: Array) -> None:
-    """`transpose` of a square matrix in place, without any check."""
+    """Transpose a square matrix in its own memory, whatever its strides."""
     if get_xp(a) is not np and _launch("transpose_in_place", a):
         return
     for rows, columns in _tile_pairs(len(a)):
         below = a[columns, rows].copy()
         a[columns, rows] = a[rows, columns].T
         a[rows, columns] = below.T
-
-
-def check_out(out: Array, shape: tuple[int, ...], dtype: np.dtype, *operands: Array) -> None:
-    """Refuse an array for the result that does not fit, or shares memory with an operand."""
-    given = getattr(out, "shape", shown(out)), getattr(out, "dtype", type(out))
-    if given != (shape, dtype):
-        raise ValueError("out must have shape {} and dtype {}, not {}, {}".format(shape, dtype, *given))
-    xp = get_xp(out, *operands)
-    shares = np.shares_memory if xp is np else xp.may_share_memory  # on a GPU the exact answer is slow
-    if any(shares(out, x) for x in operands):
-        raise ValueError("out shares memory with an operand: give it memory of its own")
 
 
 def mirror_lower(a: Array) -> None:

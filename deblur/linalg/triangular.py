@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import scipy
 
 from ..device import Array, get_xp, is_cupy
@@ -31,7 +30,6 @@ def gets(
     l: Any,
     *,
     lower: bool = True,
-    unit_diagonal: bool = False,
     overwrite_l: bool = False,
     check_finite: bool = True,
 ) -> Array:
@@ -43,8 +41,6 @@ def gets(
         Matrix of which the lower triangle (the upper one with ``lower=False``) is read.
     lower : bool
         Which triangle.
-    unit_diagonal : bool
-        Take the diagonal to be ones, whatever `l` holds there.
     overwrite_l : bool
         Let the inverse take the place of `l`, if that is a contiguous array of the dtype computed in.
     check_finite : bool
@@ -74,13 +70,12 @@ def gets(
     given, l = l, checks.as_matrix(l, "l", square=True, finite=check_finite and not is_cupy(l))
     if is_cupy(l):
         status = PivotStatus()
-        l = triangular_gpu.inverse(checks.scratch(l, given, overwrite_l, "l"), lower, unit_diagonal, status)
+        l = triangular_gpu.inverse(checks.scratch(l, given, overwrite_l, "l"), lower, status)
         status.check("singular", given)
         return l
-    if not unit_diagonal:
-        checks.check_pivots(l.diagonal())
-    rcond = checks.triangle_rcond(l, lower, unit_diagonal) if check_finite else 1.0
-    l = inverse(checks.scratch(l, given, overwrite_l, "l"), lower=lower, unit_diagonal=unit_diagonal)
+    checks.check_pivots(l.diagonal())
+    rcond = checks.triangle_rcond(l, lower) if check_finite else 1.0
+    l = inverse(checks.scratch(l, given, overwrite_l, "l"), lower=lower)
     checks.check_overflow(l, "the inverse")
     checks.warn_ill_conditioned(rcond, l.dtype)
     return l
@@ -92,7 +87,6 @@ def solve_triangular(
     *,
     trans: bool = False,
     lower: bool = True,
-    unit_diagonal: bool = False,
     overwrite_b: bool = False,
     check_finite: bool = True,
 ) -> Array:
@@ -106,7 +100,7 @@ def solve_triangular(
         One right-hand side, or k of them.
     trans : bool
         Solve with the transpose of `l`.
-    lower, unit_diagonal
+    lower : bool
         As in `gets`.
     overwrite_b : bool
         Let the solution take the place of `b`, if that is a contiguous array of the dtype computed in.
@@ -135,44 +129,39 @@ def solve_triangular(
     """
     given = b
     l, b = checks.as_system(l, b, ("l", "b"), finite=check_finite)
-    if not unit_diagonal:
-        checks.check_pivots(l.diagonal())
+    checks.check_pivots(l.diagonal())
     b = checks.scratch(b, given, overwrite_b, "b")
-    substitute(l, b, trans=trans, lower=lower, unit_diagonal=unit_diagonal)
+    substitute(l, b, trans=trans, lower=lower)
     checks.check_overflow(b, "the solution")
     if check_finite and not is_cupy(b):
-        checks.warn_ill_conditioned(checks.triangle_rcond(l, lower, unit_diagonal), l.dtype)
+        checks.warn_ill_conditioned(checks.triangle_rcond(l, lower), l.dtype)
     return b
 
 
-def inverse(l: Array, *, lower: bool = True, unit_diagonal: bool = False) -> Array:
+def inverse(l: Array, *, lower: bool = True) -> Array:
     """`gets` in place on a contiguous array, which is returned, without any check."""
     if is_cupy(l):
-        return triangular_gpu.inverse(l, lower, unit_diagonal)
+        return triangular_gpu.inverse(l, lower)
     if len(l) == 0:  # LAPACK refuses to see it
         return l
     a, flipped = checks.column_major(l)
     trtri = scipy.linalg.get_lapack_funcs("trtri", (a,))
-    trtri(a, lower=lower != flipped, unitdiag=unit_diagonal, overwrite_c=True)
+    trtri(a, lower=lower != flipped, overwrite_c=True)
     clear_triangle(l, lower=not lower)
-    if unit_diagonal:
-        l[np.diag_indices(len(l))] = 1
     return l
 
 
-def substitute(
-    l: Array, x: Array, *, trans: bool | tuple[bool, ...] = False, lower: bool = True, unit_diagonal: bool = False
-) -> None:
+def substitute(l: Array, x: Array, *, trans: bool | tuple[bool, ...] = False, lower: bool = True) -> None:
     """`solve_triangular` in place on a contiguous `x`, without any check; for several `trans` one after the other."""
     turns = trans if isinstance(trans, tuple) else (trans,)
     if x.size == 0:
         return
     if is_cupy(x):
-        triangular_gpu.substitute(l, x, turns, lower, unit_diagonal)
+        triangular_gpu.substitute(l, x, turns, lower)
         return
     a, flipped = checks.column_major(l)
     trsv, trsm = scipy.linalg.get_blas_funcs(("trsv", "trsm"), (a,))
-    how: Any = {"lower": lower != flipped, "diag": unit_diagonal}
+    how: Any = {"lower": lower != flipped}
     for turn in turns:
         if x.ndim == 1:
             trsv(a, x, trans=turn != flipped, overwrite_x=True, **how)

@@ -25,12 +25,12 @@ def leading(a: Array) -> int:
     return a.strides[0] // a.itemsize if len(a) > 1 else a.shape[1]
 
 
-def invert_blocks(l: Array, status: PivotStatus, unit_diagonal: bool = False) -> Array:  # noqa: E741
+def invert_blocks(l: Array, status: PivotStatus) -> Array:  # noqa: E741
     """Inverses of the diagonal blocks, shape (ceil(n / LEAF), LEAF, LEAF)."""
     n, leaf = len(l), _SIZES.LEAF
     blocks = cupy.empty((-(-n // leaf), leaf, leaf), l.dtype)
     kernels.get("triangular", "invert_blocks", l.dtype)(
-        len(blocks), _SIZES.LEAF_THREADS, l, leading(l), n, unit_diagonal, blocks, status.failed,
+        len(blocks), _SIZES.LEAF_THREADS, l, leading(l), n, False, blocks, status.failed,
         shared_mem=kernels.Constants("triangular", l.dtype).LEAF_BYTES,
     )  # fmt: skip
     return blocks
@@ -118,33 +118,28 @@ def substitute_lower(l: Array, inverses: Array, x: Array, trans: bool = False) -
             gemm(l[rows.stop :, rows], x[rows], x[rows.stop :], -1.0, 1.0)
 
 
-def inverse(
-    l: Array,  # noqa: E741
-    lower: bool = True,
-    unit_diagonal: bool = False,
-    status: PivotStatus | None = None,
-) -> Array:
+def inverse(l: Array, lower: bool = True, status: PivotStatus | None = None) -> Array:  # noqa: E741
     """The inverse of the triangular `l`, which is destroyed; `status` records whether it exists."""
     if not lower:
-        return inverse(l.T, True, unit_diagonal, status).T
+        return inverse(l.T, True, status).T
     l = cupy.ascontiguousarray(l)  # noqa: E741
     if len(l):
-        invert_lower(l, invert_blocks(l, status or PivotStatus(), unit_diagonal))
+        invert_lower(l, invert_blocks(l, status or PivotStatus()))
         if status is not None:
             kernels.get("triangular", "check_lower", l.dtype)(len(l), 256, l, leading(l), status.overflow)
     return l
 
 
-def substitute(l: Array, x: Array, trans: Sequence[bool], lower: bool, unit_diagonal: bool) -> None:  # noqa: E741
+def substitute(l: Array, x: Array, trans: Sequence[bool], lower: bool) -> None:  # noqa: E741
     """Solve op(L) X = B in the place of B, shape (n,) or (n, k), for each op in turn: whether it transposes."""
     if not lower:
-        substitute(l.T, x, [not t for t in trans], True, unit_diagonal)
+        substitute(l.T, x, [not t for t in trans], True)
         return
     if len(l) > 1 and l.strides[1] != l.itemsize:
         l = cupy.ascontiguousarray(l)  # noqa: E741
     rows = x[:, None] if x.ndim == 1 else x
     work = cupy.ascontiguousarray(rows)
-    inverses = invert_blocks(l, PivotStatus(), unit_diagonal)
+    inverses = invert_blocks(l, PivotStatus())
     for t in trans:
         substitute_lower(l, inverses, work, t)
     if work.data.ptr != x.data.ptr:

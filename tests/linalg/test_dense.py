@@ -155,13 +155,13 @@ def test_any_strides_give_the_solution_and_are_left_alone(solve, rng, xp):
 
 @in_place
 @pytest.mark.parametrize("order", "CF")
-def test_overwriting_puts_the_result_where_the_matrix_was(function, order):
+def test_overwriting_puts_the_result_where_the_matrix_was(function, order, monkeypatch):
+    monkeypatch.setattr("deblur.linalg.gauss_jordan.BLOCK", 32)
     a = np.asarray(np.tri(600) * 1e-3 + np.eye(600), order=order)
-    options = {"block": 32} if function is gauss_jordan_inverse else {}
-    expected = function(a, **options)
+    expected = function(a)
     assert expected.flags[f"{order}_CONTIGUOUS"]
     tracemalloc.start()
-    result = function(a, **options, **{overwriting(function): True})
+    result = function(a, **{overwriting(function): True})
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert result is a
@@ -180,7 +180,8 @@ def test_overwriting_on_a_gpu_returns_the_matrix(function, rng, cupy):
 
 @solvers
 @pytest.mark.parametrize("order", "CF")
-def test_solving_in_place_returns_b(solve, order, rng):
+def test_solving_in_place_returns_b(solve, order, rng, monkeypatch):
+    monkeypatch.setattr("deblur.linalg.gauss_jordan.BLOCK", 8)
     a, b = np.asfortranarray(SOLVERS[solve](37, rng)), np.asarray(rng.standard_normal((37, 4)), order=order)
     expected = solve(a, b)
     assert solve(a, b, overwrite_b=True) is b
@@ -189,7 +190,7 @@ def test_solving_in_place_returns_b(solve, order, rng):
     refused(ValueError, "leave out overwrite_b=True", solve, a, b, overwrite_b=True)
     if solve is gauss_jordan_solve:
         kept = a.copy()
-        solve(a, b, block=8, overwrite_a=True)
+        solve(a, b, overwrite_a=True)
         assert not np.array_equal(a, kept)  # it was used, not copied
 
 
@@ -282,7 +283,6 @@ def test_ill_conditioned_matrices_are_warned_of_as_scipy_does(rng, dtype, scale)
             }  # fmt: skip
             for function, arguments in calls.items():
                 assert warned(partial(function, *arguments)) == expected, function
-            assert not warned(partial(solve_triangular, l / dtype(scale), b, unit_diagonal=True))
         root = np.sqrt(diagonal)
         assert warned(lambda root=root: cholesky_solve(root, b)) == expected
         for function in IN_PLACE:

@@ -130,13 +130,6 @@ def test_rows_in_any_order(n, rng, cupy):
     np.testing.assert_array_equal(gauss_jordan_inverse(cupy.asarray(p)).get(), p.T)
 
 
-def test_small_pivots_can_be_refused(rng, cupy):
-    a = general(200, rng, 1e9)
-    gauss_jordan_inverse(cupy.asarray(a))
-    with pytest.raises(SingularMatrixError):
-        gauss_jordan_inverse(cupy.asarray(a), pivot_rtol=1e-5)
-
-
 # ---------------------------------------------------------------- Gauss-Seidel
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from deblur.linalg import gram, matmul, matmul_gpu, transpose
-from deblur.linalg.matmul import PRECISIONS
+from deblur.linalg import gram, matmul, matmul_gpu
+from deblur.linalg.transpose import turn, turned
 
 pytestmark = pytest.mark.gpu
 
@@ -176,7 +176,7 @@ def test_positions_beyond_two_to_the_31(cupy, rng, engine):
     matmul_gpu.gemm(a, b, c, engine=engine)
     exact = a[-130:].astype(np.float64) @ b.astype(np.float64)
     assert bool((abs(c[-130:] - exact) <= allowed(a[-130:], b, k, "f", 8)).all())
-    assert transpose(c, overwrite_a=True) is c
+    turn(c)
     assert bool((abs(c[:, -130:] - exact.T) <= allowed(a[-130:], b, k, "f", 8).T).all())
     del c
     cupy.get_default_memory_pool().free_all_blocks()
@@ -201,36 +201,28 @@ def test_wrong_arguments_are_refused(cupy):
     refused(ValueError, "float32", matmul_gpu.gemm, a, a, a.copy(), engine="split")
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("dtype", ["f", "d"])
-def test_public_product(cupy, rng, precision, dtype):
+def test_public_product(cupy, rng, dtype):
     tolerance = 2e-6 if dtype == "f" else 1e-14
     for m, n, k in [*SIZES, (700, 600, 1030), (0, 3, 2), (3, 2, 0)]:
         a, b = uniform(rng, cupy, (m, k), dtype), uniform(rng, cupy, (k, n), dtype)
         exact = a.astype(np.float64) @ b.astype(np.float64)
         scale = max(float(cupy.linalg.norm(exact)), 1e-3)
-        wide = cupy.full((m, 2 * n), np.nan, dtype)
-        for x, y, out in (
-            (a, b, None),
-            (cupy.asfortranarray(a), cupy.asfortranarray(b), cupy.full((m, n), np.nan, dtype)),
-            (cupy.repeat(a, 2, axis=1)[:, ::2], b, wide[:, ::2]),
-        ):
-            product = matmul(x, y, out=out, precision=precision)
-            assert out is None or product is out
+        for x in (a, cupy.asfortranarray(a), cupy.repeat(a, 2, axis=1)[:, ::2]):
+            product = matmul(x, cupy.asfortranarray(b) if x.flags.f_contiguous else b)
             assert product.dtype == np.dtype(dtype)
             assert product.shape == (m, n)
             assert float(cupy.linalg.norm(product - exact)) <= tolerance * scale, (m, n, k)
     assert matmul(a.astype("f"), uniform(rng, cupy, (a.shape[1],), "d")).dtype == np.float64
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("dtype", ["f", "d"])
 @pytest.mark.parametrize("trans", [False, True])
-def test_gram_is_exactly_symmetric(cupy, rng, precision, dtype, trans):
+def test_gram_is_exactly_symmetric(cupy, rng, dtype, trans):
     tolerance = 2e-6 if dtype == "f" else 1e-14
     for shape in [(1, 1), (17, 129), (700, 301)]:
         a = uniform(rng, cupy, shape, dtype)
-        product = gram(a, trans=trans, precision=precision)
+        product = gram(a, trans=trans)
         op = a.T if not trans else a
         exact = op.astype(np.float64) @ op.T.astype(np.float64)
         assert bool((product == product.T).all())
@@ -251,17 +243,17 @@ def test_transpose_moves_every_bit(cupy, rng, dtype):
     for m, n in [(1, 1), (1, 40), (33, 1), (17, 19), (32, 64), (127, 129), (1000, 333), (333, 333)]:
         host = np.frombuffer(rng.bytes(m * n * np.dtype(dtype).itemsize), dtype).reshape(m, n)
         a = cupy.asarray(host)
-        turned = transpose(a)
-        assert turned.flags.c_contiguous
-        assert turned.get().tobytes() == np.ascontiguousarray(host.T).tobytes()
+        result = turned(a)
+        assert result.flags.c_contiguous
+        assert result.get().tobytes() == np.ascontiguousarray(host.T).tobytes()
         out = cupy.zeros((n, m), dtype)
-        assert transpose(cupy.asarray(np.ascontiguousarray(host.T)).T, out=out) is out
+        assert turned(cupy.asarray(np.ascontiguousarray(host.T)).T, out) is out
         assert out.get().tobytes() == np.ascontiguousarray(host.T).tobytes()
         side = min(m, n)
         frame = cupy.zeros((side + 4, side + 5), dtype)
         view = frame[2 : 2 + side, 3 : 3 + side]
         view[...] = a[:side, :side]
-        assert transpose(view, overwrite_a=True) is view
+        turn(view)
         assert view.get().tobytes() == np.ascontiguousarray(host[:side, :side].T).tobytes()
         view[...] = 0
         assert not bool(frame.view(f"u{np.dtype(dtype).itemsize}").any()), "something was written outside"
