@@ -1,8 +1,10 @@
-"""Sums of two stacks of images, each times a number, and products of matrices."""
+"""Sums of two stacks of images, each times a number, products of matrices, and work on all cores."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +49,15 @@ def product(a: Array, b: Array) -> Array:
     def part(start: int, stop: int) -> None:
         np.matmul(a[..., start:stop, :], b, out=out[..., start:stop, :])
 
-    with all_cores(), ThreadPoolExecutor(threads) as pool:
-        list(pool.map(part, ends, ends[1:]))
+    with all_cores():
+        on_cores(part, ends, ends[1:])
     return out
+
+
+def on_cores(work: Callable[..., Any], *of: Iterable[Any]) -> list:
+    """`work` of every item, in order; a thread for each core, none beside this one if there is one core or item."""
+    threads, parts = cores(), [*zip(*of, strict=False)]
+    if threads == 1 or len(parts) < 2:
+        return [work(*part) for part in parts]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, *zip(*parts, strict=True)))

@@ -23,14 +23,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..combined import combined, product
+from ..combined import combined, on_cores, product
 from ..device import Array, Device, all_cores, cores, get_xp, is_cupy
 from ..norms import largest
 from . import network_gpu
@@ -41,7 +40,17 @@ SHA256 = "5b449045cd404f121c4b30860e79829c0ce7786d0bfae456a3c48dd95c69b703"
 MULTIPLE = 8
 _LEVELS = 3
 _NOTHING = 1e-5  # moduli below this share of the largest are rounding
-_STRIP, _STRIP_GPU = 1 << 18, 1 << 26  # numbers that are gathered for one product, about
+_STRIP, _STRIP_GPU = 1 << 16, 1 << 26  # numbers that are gathered for one product, about
+
+
+@cache
+def _winograd() -> list[np.ndarray]:
+    """Winograd's matrices [4]_: of 6 x 6 pixels, of products, and of the weights of a 3 x 3 convolution."""
+
+    def values(n: int) -> np.ndarray:  # at six points, infinity the last, of the n coefficients of a polynomial
+        return np.vstack([np.vander([0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5)], n, increasing=True), np.eye(n)[-1]])
+
+    return [np.kron(a, a) for a in (np.linalg.inv(values(6)).T, values(4).T, values(3))]
 
 
 def read(path: Path = WEIGHTS, sha256: str | None = SHA256) -> dict[str, np.ndarray]:
@@ -65,8 +74,12 @@ def read(path: Path = WEIGHTS, sha256: str | None = SHA256) -> dict[str, np.ndar
 
 @cache
 def _weights(device: Device) -> dict[str, Array]:
-    """The weights as matrices on the current device, for products with what is gathered."""
-    return {name: device.xp.asarray(w.reshape(len(w), -1)) for name, w in read().items()}
+    """The weights as matrices on the current device, for products with what is gathered; see `_conv3`."""
+    weights = read()
+    if device.gpu is None:
+        convolutions = {name: _winograd()[2] @ w for name, w in weights.items() if w.shape[1] == 9}
+        weights |= {name: w.transpose(1, 0, 2).astype(np.float32, order="C") for name, w in convolutions.items()}
+    return {name: device.xp.asarray(w if w.shape[0] == 36 else w.reshape(len(w), -1)) for name, w in weights.items()}
 
 
 def network(planes: Array, sigma: float, near: Array) -> Array:
@@ -146,33 +159,36 @@ def _product(w: Array, x: Array) -> Array:
 def _conv3(x: Array, w: Array, rectified: bool = False) -> Array:
     """A 3 x 3 convolution of (C, P, Q), zero beyond the borders, after a rectifier if `rectified`.
 
-    For strips of rows the nine neighbours of each pixel are gathered in one pass; a matrix product follows. Each strip
-    belongs to one thread, see `deblur.device.all_cores`.
+    A GPU gathers the nine neighbours of each pixel, and a matrix product follows. On the CPU 6 x 6 pixels become 4 x 4
+    by Winograd's algorithm, with a quarter of the multiplications. Each strip of rows belongs to one thread, see
+    `deblur.device.all_cores`.
     """
-    xp, gpu = get_xp(x), is_cupy(x)
     c, rows, cols = x.shape
-    threads = 1 if gpu else min(cores(), rows)
-    high = min(-(-rows // threads), max(1, (_STRIP_GPU if gpu else _STRIP) // (9 * c * cols)))
-    if not gpu:
-        x = np.pad(np.maximum(x, 0) if rectified else x, ((0, 0), (1, 1), (1, 1)))
-
-    def strip(top: int) -> Array:
-        some = min(high, rows - top)
-        gathered = xp.empty((3, 3, c, some, cols), np.float32)
-        if gpu:
+    if is_cupy(x):
+        xp, high = get_xp(x), max(1, _STRIP_GPU // (9 * c * cols))
+        found = []
+        for top in range(0, rows, high):
+            gathered = xp.empty((3, 3, c, min(high, rows - top), cols), np.float32)
             network_gpu.gather(gathered, x, top, rectified)
-        else:
-            plane, row, item = x.strides
-            gathered[...] = as_strided(x[:, top:], gathered.shape, (row, item, plane, row, item))
-        return (w @ gathered.reshape(9 * c, -1)).reshape(len(w), some, cols)
+            found.append((w @ gathered.reshape(9 * c, -1)).reshape(len(w), -1, cols))
+        return found[0] if len(found) == 1 else xp.concatenate(found, axis=1)
+    high, wide = -(-rows // 4), -(-cols // 4)
+    padded = np.zeros((c, 4 * high + 2, 4 * wide + 2), np.float32)
+    np.maximum(x, 0 if rectified else -np.inf, out=padded[:, 1 : 1 + rows, 1 : 1 + cols])
+    plane, row, item = padded.strides
+    into, back, _ = (a.astype(np.float32) for a in _winograd())
+    out = np.empty((w.shape[1], high, 4, wide, 4), np.float32)
+    some = max(1, min(-(-high // cores()), _STRIP // (36 * c * wide)))
 
-    tops = range(0, rows, high)
-    if threads == 1:
-        found = [strip(top) for top in tops]
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            found = list(pool.map(strip, tops))
-    return found[0] if len(found) == 1 else xp.concatenate(found, axis=1)
+    def strip(top: int) -> None:
+        shape = (6, 6, c, min(some, high - top), wide)
+        tiles = as_strided(padded[:, 4 * top :], shape, (row, item, plane, 4 * row, 4 * item))
+        values = (into @ tiles.reshape(36, -1)).reshape(36, c, -1)
+        tiles = (back @ (w @ values).reshape(36, -1)).reshape(4, 4, -1, *shape[3:])
+        out[:, top : top + some] = tiles.transpose(2, 3, 0, 4, 1)
+
+    on_cores(strip, range(0, high, some))
+    return out.reshape(-1, 4 * high, 4 * wide)[:, :rows, :cols]
 
 
 def _apart(x: Array) -> Array:

@@ -19,7 +19,6 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import cache
 from importlib import import_module
@@ -29,7 +28,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ..device import Array, asnumpy, cores, get_xp
+from ..combined import on_cores
+from ..device import Array, asnumpy, get_xp
 from . import patches_gpu
 
 #: The sides of patches, and the patches of a group, that compiled loops and kernels serve.
@@ -142,11 +142,7 @@ class Groups:
 
     def _each(self, function: Callable[[slice], Any]) -> list:
         """`function` of every strip, on all cores; in order."""
-        workers = min(cores(), len(self._strips)) if self._xp is np else 1
-        if workers == 1:
-            return [function(strip) for strip in self._strips]
-        with ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(function, self._strips))
+        return on_cores(function, self._strips) if self._xp is np else [function(strip) for strip in self._strips]
 
     def _nearest(self, pilot: Array, at: np.ndarray) -> Array:
         """For each reference patch the indices of its nearest moves, (rows, columns, patches), ascending.
