@@ -19,7 +19,7 @@ from .operators.operator import Operator
 from .operators.varying import VaryingBlur
 from .options import Options, check_lam, check_values, defaults
 from .problem import FLOAT64, Denoiser, Problem, Stop, check_bounds
-from .psf import PSFMap
+from .psf import PSFEstimate, PSFMap, PSFStatus
 from .solvers.noise import NoiseModel
 from .terms import DataFidelity
 from .tuning import check_rule
@@ -226,6 +226,8 @@ def check_request(
         stop=Stop(o["rtol"], o["max_iterations"], o["callback"]),
         noise=noise if counts else None,
     )
+    if o["psf_error"] is None and isinstance(psf, PSFEstimate) and psf.status is PSFStatus.MEASURED:
+        o["psf_error"] = psf.error * float((psf.psf**2).sum()) ** 0.5 / abs(float(psf.psf.sum()))
     request = Request(
         problem,
         operator_for,

@@ -19,7 +19,6 @@ import scipy
 from ..tuning import estimate_noise
 
 _LARGEST = 4.0  # limit of residuals and deviances, so that single frequencies (textures) do not dominate
-_INDEPENDENT = 3.0  # neighbouring frequencies of a window per independent one
 
 
 class PictureSpectrum:
@@ -56,8 +55,7 @@ class PictureSpectrum:
             total += (np.abs(scipy.fft.rfft2(rows * window)) ** 2).sum(axis=0)
             self.windows += len(rows)
         self.noise = max(estimate_noise(image) ** 2, 1e-12 * float(image.var()), np.finfo(float).tiny)
-        y, x = np.meshgrid(scipy.fft.fftfreq(side), scipy.fft.rfftfreq(side), indexing="ij")
-        self.y, self.x = y, x
+        self.y, self.x = y, x = np.meshgrid(scipy.fft.fftfreq(side), scipy.fft.rfftfreq(side), indexing="ij")
         radius, turn = np.hypot(y, x), np.arctan2(y, x)
         # Frames and buildings have power along the axes; the lowest frequencies follow no statistics.
         away = (x * side > 1.5) & (np.abs(y) * side > 1.5)
@@ -75,8 +73,7 @@ class PictureSpectrum:
     def transfer(self, psf: np.ndarray) -> np.ndarray:
         """|ĥ|² of a PSF where `used`, as the window smears it."""
         m, n = (-(-s // self.side) * self.side for s in psf.shape)  # a larger PSF is folded
-        h = np.zeros((m, n))
-        h[: psf.shape[0], : psf.shape[1]] = psf
+        h = np.pad(psf, ((0, m - psf.shape[0]), (0, n - psf.shape[1])))
         h = h.reshape(m // self.side, self.side, n // self.side, self.side).sum(axis=(0, 2))
         return self.smeared(np.abs(scipy.fft.fft2(h)) ** 2)
 
@@ -127,8 +124,7 @@ class PictureSpectrum:
         the image relative to its own: 1 if the image was blurred by it.
         """
         none = self.without_blur[1]
-        left = np.log(np.maximum(self.power, 1e-30) / none)
-        left = np.clip(left, -_LARGEST, _LARGEST)
+        left = np.clip(np.log(np.maximum(self.power, 1e-30) / none), -_LARGEST, _LARGEST)
         q, _ = np.linalg.qr(self.smooth)
         left -= q @ (q.T @ left)
         ratio = self.noise / np.maximum(none - self.noise, 1e-3 * self.noise)
@@ -144,13 +140,13 @@ class PictureSpectrum:
 
     def against(self, one: float, other: float) -> float:
         """The log-likelihood ratio of blurs with the deviances `one` and `other`."""
-        return 0.5 * len(self.power) / _INDEPENDENT * math.log(max(other, 1e-12) / max(one, 1e-12))
+        # One in three of neighbouring frequencies of a window is independent.
+        return len(self.power) / 6 * math.log(max(other, 1e-12) / max(one, 1e-12))
 
 
 def _deviance(ratio: np.ndarray) -> float:
     """The mean of P/M − 1 − log(P/M), limited at each frequency."""
-    d = ratio - 1 - np.log(np.maximum(ratio, 1e-30))
-    return float(np.minimum(d, _LARGEST).mean())
+    return float(np.minimum(ratio - 1 - np.log(np.maximum(ratio, 1e-30)), _LARGEST).mean())
 
 
 def compressed(image: np.ndarray) -> bool:

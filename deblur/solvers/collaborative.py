@@ -73,6 +73,9 @@ _RESIDUAL_SHARE = 0.5  # of the residual's variance that counts as noise, as a w
 # Steps between data and patches: strengths over the distance by which the first pass moved the pilot; the square of a
 # strength times 1/α over the noise's variance, also for the network; β.
 _STRENGTHS, _TRUST, _BEYOND = np.geomspace(7.2, 1.44, 5), 0.2, 0.3
+# An error of the PSF: what it adds to λ of the steps over ε², and the variance of all that it leaves over that of the
+# fine detail.
+_WRONG_PSF = 3.0
 # Relative residuals of the linear solves. Exact solutions are no better (0.02 dB), and take a third longer.
 _LOOSE, _LOOSER = 1e-2, 3e-2
 # Steps with the network: their number; the first strength over white, the last over the noise's deviation, and the
@@ -112,11 +115,16 @@ def _inverse_problem(problem: Problem) -> Problem:
     return replace(
         problem,
         regularizer="identity",
-        lam=_RHO * problem.operator.norm_bound**2,
+        lam=_RHO * problem.operator.norm_bound**2 + _error(problem),
         fidelity=DataFidelity(weights=problem.fidelity.weights),
         bounds=None,
         stop=Stop(rtol=_LOOSE),
     )
+
+
+def _error(problem: Problem) -> float:
+    """What an error of the PSF adds to λ of each step towards the data."""
+    return 0.0 if problem.noise is None else _WRONG_PSF * problem.noise.lam * problem.operator.norm_bound**2
 
 
 class Collaborative:
@@ -151,8 +159,9 @@ class Collaborative:
         scale, seen = Scale.of_image(self.problem, g), g
         problem, g, clean = scale.near(self.problem), scale.down(g), scale.down(pilot.scene)
         level, variation = _noise(problem, g, clean)
-        left = 0.0 if problem.noise is None else min(problem.noise.left**2, level)
-        covariance = combined(self.covariance, self.coloured, level - left, left)
+        left = 0.0 if problem.noise is None else problem.noise.left**2
+        level += (_WRONG_PSF - 1) * left
+        covariance = combined(self.covariance, self.coloured, level - _WRONG_PSF * left, _WRONG_PSF * left)
         noise = shifted(level**0.5, scale.image)
         white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), 0.995))
         if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
@@ -179,16 +188,15 @@ class Collaborative:
         scene = _bounded(problem, passed)
         by = _moved(problem, scene, clean)
         strengths = [float(by * x) for x in _STRENGTHS] if level > 0 and 0 < by < np.inf else []
+        words = f"a pass over groups of similar patches, for noise of standard deviation {noise:.2g}"
         if strengths:
             scene = _refined(problem, g, scene, groups, level, variation, strengths)
             scene = _finished(problem, g, scene, level, variation, white)
-        words = (
-            f"a pass over groups of similar patches, for noise of standard deviation {noise:.2g}, "
-            f"and {len(strengths)} steps between data and patches"
-        )
-        if strengths:
             most, least = (shifted(strengths[i], scale.image) for i in (0, -1))
-            words += f", of strengths {most:.2g} to {least:.2g}; {_LAST_STEPS} more with a network"
+            words += f", and {len(strengths)} steps between data and patches, of strengths {most:.2g} to {least:.2g}; "
+            words += f"{_LAST_STEPS} more with a network"
+        if problem.noise is not None and problem.noise.share:  # the mean: both are wrong, and not alike
+            scene = combined(scene, clean, 1 - problem.noise.share / 2, problem.noise.share / 2)
         if not _moved(problem, scene, clean) <= _TOO_FAR * white:
             scene, words = clean, _WRONG
         converged = pilot.converged and found.converged
@@ -271,12 +279,14 @@ class _Grouped:
         return self._together([self.groups.threshold(a, variances, level) for a in self._apart(noisy)])
 
 
-def _data_problem(problem: Problem, variation: Array | None) -> Problem:
-    """The problem of the steps towards the data, without its λ."""
+def _towards(problem: Problem, variation: Array | None, lam: float) -> Factor:
+    """The solver of a step towards the data."""
     weights = problem.fidelity.weights
     if variation is not None:
         weights = (problem.xp.asarray(problem.fidelity.w) / variation).astype(problem.dtype)
-    return replace(_inverse_problem(problem), fidelity=DataFidelity(weights=weights), stop=Stop(rtol=_LOOSER))
+    lam += _error(problem)
+    fidelity = DataFidelity(weights=weights)
+    return quadratic.prepare(replace(_inverse_problem(problem), lam=lam, fidelity=fidelity, stop=Stop(rtol=_LOOSER)))
 
 
 def _refined(
@@ -289,12 +299,11 @@ def _refined(
     strengths: list[float],
 ) -> Array:
     """Steps between data and patches, from a scene, of these strengths."""
-    data = _data_problem(problem, variation)
     fine = [_Grouped(problem, frame, 4, radius=8) for frame in scene]
     nothing = Solution(problem.xp.zeros_like(scene))
     before = scene
     for s in strengths:
-        inverse = quadratic.prepare(replace(data, lam=_TRUST * level / s**2))
+        inverse = _towards(problem, variation, _TRUST * level / s**2)
         beyond = combined(scene, combined(scene, before, b=-1), b=_BEYOND)
         closer = combined(beyond, inverse.solve(_residual(problem, g, beyond), nothing).scene)
         both = [
@@ -307,7 +316,7 @@ def _refined(
 
 def _finished(problem: Problem, g: Array, near: Array, level: float, variation: Array | None, white: float) -> Array:
     """Refine `near` by `_LAST_STEPS` plug-and-play steps with the network; `white` is the 99.5 % quantile."""
-    data, nothing = _data_problem(problem, variation), Solution(problem.xp.zeros_like(near))
+    nothing = Solution(problem.xp.zeros_like(near))
     last = max(_LAST * math.sqrt(level) / abs(brightness_of(problem.operator)), _LEAST * white)
     first = max(_FIRST * white, last)
     colours = problem.xp.asarray(patches.opponent(near.shape[1]).astype(near.dtype))
@@ -316,7 +325,7 @@ def _finished(problem: Problem, g: Array, near: Array, level: float, variation: 
     for n, s in enumerate(np.geomspace(first, last, _LAST_STEPS)):
         down, right = 1 - 2 * (n % 2), 1 - 2 * ((n + 1) // 2 % 2)
         turned = slice(None), slice(None, None, down), slice(None, None, right)
-        inverse = quadratic.prepare(replace(data, lam=_TRUST * level / float(s) ** 2))
+        inverse = _towards(problem, variation, _TRUST * level / float(s) ** 2)
         closer = combined(scene, inverse.solve(_residual(problem, g, scene), nothing).scene)
         found = []
         with all_cores():

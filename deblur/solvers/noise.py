@@ -204,29 +204,36 @@ class NoiseModel(NamedTuple):
         return math.sqrt(self.gain * self.light + self.read**2 + self.left**2)
 
     @property
+    def share(self) -> float:
+        """The part of all noise that the PSF's error leaves."""
+        return (self.left / self.level) ** 2 if self.left else 0.0
+
+    @property
+    def lam(self) -> float:
+        """What the PSF's error adds to λ: ε², or if it was read off its `share` of 0.05² to 0.1² (docs/worth.md)."""
+        return self.share * min(max(self.psf_error, 0.05), 0.1) ** 2 if self.uncertainty else self.psf_error**2
+
+    @property
     def contradicted(self) -> bool:
         """Whether more is wrong than an error of the PSF explains: see `deblur.tuning.select.unexplained`."""
         return self.psf_error > 0 and math.isinf(self.uncertainty)
 
     def __str__(self) -> str:
-        parts = [f"standard deviation {self.read:.2g}"]
+        words = f"standard deviation {self.read:.2g}"
         if self.gain:
-            parts.append(f"photon gain {self.gain:.2g}: pixels are weighed by the inverse of their variance")
+            words += f"; photon gain {self.gain:.2g}: pixels are weighed by the inverse of their variance"
         if self.contradicted:
-            parts.append(f"a blur by this PSF leaves {self.left:.2g} unexplained, in some places most of it")
-            parts.append("are the values proportional to light (see gamma), and is no light clipped?")
-        elif self.psf_error:
+            words += f"; a blur by this PSF leaves {self.left:.2g} unexplained, in some places most of it; "
+            return words + "are the values proportional to light (see gamma), and is no light clipped?"
+        if self.psf_error:
             source = f"±{self.uncertainty:.1g}, read off the image" if self.uncertainty else "given"
-            wrong = f"error of the PSF {self.psf_error:.2g} of its sum ({source})"
-            parts.append(f"{wrong} leaves {self.left:.2g}")
-        if self.psf_error > 0.05 and not self.contradicted:
-            parts.append("JPEG leaves the same; else measure the PSF again, or try deblur.psf.refine")
-        return "; ".join(parts)
+            words += f"; error of the PSF {self.psf_error:.2g} of its sum ({source}) leaves {self.left:.2g}"
+        again = "; JPEG leaves the same; else measure the PSF again, or try deblur.psf.refine"
+        return words + again * (self.psf_error > 0.05)
 
     def scaled(self, by: int) -> NoiseModel:
         """The model of the image times 2^by."""
-        gain, read, left, light = (shifted(x, by) for x in (self.gain, self.read, self.left, self.light))
-        return self._replace(gain=gain, read=read, left=left, light=light)
+        return self._replace(**{x: shifted(getattr(self, x), by) for x in ("gain", "read", "left", "light")})
 
     def variance(self, image: Array) -> Array:
         """The variance of each pixel of an image (..., M, N), by the image smoothed a little."""
@@ -238,10 +245,8 @@ class NoiseModel(NamedTuple):
     def weights(self, image: Array) -> Array:
         """Weights, one in the mean, that make an image's noise uniform: ``weights=`` of `deblur.reconstruct`."""
         variance = self.variance(image)
-        if not float(variance.max()) > 0:
-            return get_xp(variance).ones_like(variance)
         # Where hardly any photon was counted one is assumed: a square overstates how certain darkness is.
-        weights = 1 / get_xp(variance).maximum(variance, max(self.gain**2, 1e-6 * float(variance.max())))
+        weights = 1 / get_xp(variance).maximum(variance, max(self.gain**2, 1e-6 * float(variance.max())) or 1.0)
         return (weights / weights.mean()).astype(variance.dtype)
 
 
@@ -253,7 +258,7 @@ def estimate_noise_model(g: Array, psf: Array | None = None) -> NoiseModel:
     g : (..., M, N) array
         An image, or frames with the same noise, in units of light (0 is black).
     psf : (m, n) array, optional
-        Of the blur, if it is known.
+        Of the blur, if known.
 
     Returns
     -------
@@ -334,7 +339,7 @@ def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, 
 def weighed(problem: Problem, g: Array, noise: float | None, error: float | None) -> Problem:
     """The problem with the noise of its frames (k, c, M, N), as far as it is not given.
 
-    The linear formula needs no more than what an error of the PSF leaves, which is read off images of two axes only.
+    The linear formula needs only what an error of the PSF leaves, which is read off images of two axes.
     Photon noise with five times the variance of the dark, and more than an error of the PSF leaves, gets weights: the
     inverse of its variance at each pixel [1]_.
 
@@ -354,12 +359,12 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
     if not problem.asked:
         return replace(problem, noise=model)
     if noise is None:
-        # Noise that was stored as JPEG lacks the fine frequencies that blocks show.
-        model = model._replace(read=max(model.read, math.sqrt(noise_variance(problem, g))))
+        model = model._replace(read=max(model.read, math.sqrt(noise_variance(problem, g))))  # JPEG hides fine noise
     if noise is None and fidelity.weights is None and problem.axes > 1:
         net = seen - fidelity.background
         light, bright = estimate_noise_model(net, psf), float(seen.mean())
-        if light.gain * bright > max(5 * light.read**2, model.left**2):
+        # No pixel holds more than 10⁶ photons: a smaller gain is texture.
+        if light.gain * bright > max(5 * light.read**2, model.left**2, 1e-6 * largest(net) * bright):
             model = model._replace(gain=light.gain, read=light.read, light=bright)
             weights = model.weights(net)
             fidelity = replace(fidelity, weights=weights.astype(problem.dtype, copy=False))

@@ -298,6 +298,8 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     if problem.regularizer == "patches":
         problem, prepare = replace(problem, regularizer="tv"), METHODS["tv"].prepare
         factor = _SCENE_OF_PILOT if predictive else 1.0
+    if problem.noise is not None:  # what an error of the PSF leaves is no larger in the scene than in its blur
+        factor **= 1 - problem.noise.share
     whole, count = g.shape, len(g)
     if blur := problem.operator.shift_invariant:
         # A boundary that may not fit shows at the edges only, which no window has.

@@ -120,13 +120,10 @@ def with_psf_error(choice: LambdaChoice, problem: Problem, rule: str) -> LambdaC
     known = problem.noise
     if known is None or problem.asked or rule != "auto" or not known.psf_error:
         return choice
-    # An error that was read off the image counts by its part of all noise: below the noise it is uncertain.
-    share = (known.left / known.level) ** 2 if known.uncertainty else 1.0
-    if choice.remark == COLOURED and known.uncertainty:
-        share *= 0.3  # it is read off the same noise, which λ allows for
-    lam = choice.lam + share * (known.psf_error * problem.operator.dc_gain) ** 2
-    why = f"raised by {share:.2g} ε², the PSF being wrong by ε = {known.psf_error:.2g}"
-    return replace(choice, lam=lam, reason=f"{choice.reason}; {why}")
+    # Coloured noise shows as an error of the PSF too, and λ allows for it already.
+    added = (0.3 if choice.remark == COLOURED and known.uncertainty else 1.0) * known.lam
+    why = f"raised by {added:.2g}, the PSF being wrong by ε = {known.psf_error:.2g}"
+    return replace(choice, lam=choice.lam + added * problem.operator.dc_gain**2, reason=f"{choice.reason}; {why}")
 
 
 def unexplained(problem: Problem, g: Array) -> float:
@@ -146,8 +143,7 @@ def unexplained(problem: Problem, g: Array) -> float:
 
 def oversmoothed(choice: LambdaChoice, prior: str, method: Method) -> bool:
     """Whether λ is at the upper end of its range, where the solution is the smoothest scene."""
-    toward_black = method.linear and prior == "zero"
-    return not toward_black and choice.lam >= 0.5 * choice.lambdas[-1]
+    return not (method.linear and prior == "zero") and choice.lam >= 0.5 * choice.lambdas[-1]
 
 
 def _enough(problem: Problem) -> float:
@@ -237,8 +233,7 @@ def _is_noise(g: Array, axes: int) -> bool:
     """Whether the residual of the prior scene is no larger than the noise that it shows."""
     if not shows_noise(g, axes) or g.dtype.kind != "f":
         return False
-    size = math.sqrt(float(squares(g)) / g.size)
-    return size <= _RESIDUAL * noise_level(g, axes=axes)
+    return math.sqrt(float(squares(g)) / g.size) <= _RESIDUAL * noise_level(g, axes=axes)
 
 
 def _doubt(choice: LambdaChoice, g: Array, error: float, operator: Operator) -> str:

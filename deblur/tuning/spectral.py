@@ -197,9 +197,8 @@ def choose_from(
     elif rule == "gcv":
         lam, remark, converged = minimum(sums.gcv, "the GCV curve", norm)
     else:
-        level = noise or 0.0
         risk = "the curve of the estimated risk"
-        lam, remark, converged = minimum(lambda x, floor: sums.upre(x, level, floor), risk, norm)
+        lam, remark, converged = minimum(lambda x, floor: sums.upre(x, noise or 0.0, floor), risk, norm)
     if converged and sums.amplified(lam, high):
         converged, remark = False, "; ".join(filter(None, [remark, AMPLIFIED]))
     words = "" if noise is None else f"standard deviation {noise:.3g}, {noise_source}"
