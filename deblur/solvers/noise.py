@@ -211,7 +211,8 @@ class NoiseModel(NamedTuple):
     @property
     def lam(self) -> float:
         """What the PSF's error adds to λ: ε², or if it was read off its `share` of 0.05² to 0.1² (docs/worth.md)."""
-        return self.share * min(max(self.psf_error, 0.05), 0.1) ** 2 if self.uncertainty else self.psf_error**2
+        likely = self.psf_error if self.psf_error > 0.3 else min(max(self.psf_error, 0.05), 0.1)  # 0.3: JPEG
+        return self.share * likely**2 if self.uncertainty else self.psf_error**2
 
     @property
     def contradicted(self) -> bool:
@@ -374,8 +375,7 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
 def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: float | None = None) -> NoiseModel:
     """`psf_error` with the noise that the error leaves in the image; for a checked image."""
     nothing, reach = NoiseModel(0.0, noise or 0.0, 0.0, math.inf), max(psf.shape)
-    # What the boundary changes is left out if the image is large enough.
-    edges = [min(m // 2, n // 16) for m, n in zip(psf.shape, g.shape[-2:], strict=True)]
+    edges = [min(m // 2, n // 16) for m, n in zip(psf.shape, g.shape[-2:], strict=True)]  # the boundary's part
     g = g[..., edges[0] : g.shape[-2] - edges[0], edges[1] : g.shape[-1] - edges[1]]
     side = min(max(256, 4 * reach), *g.shape[-2:])
     if side < max(32, 2 * reach) or abs(psf.sum()) <= 1e-3 * abs(psf).sum():
@@ -404,8 +404,7 @@ def _least(squares: np.ndarray, psf: np.ndarray | None) -> np.ndarray:
     if psf is not None:
         finer = -(-max(psf.shape) // side)
         power = Torus((finer * side, finer * side)).power(psf)[::finer, ::finer]
-        # The window spreads each value over its eight neighbours.
-        power = np.pad(power, ((1, 1), (0, 0)), mode="wrap")
+        power = np.pad(power, ((1, 1), (0, 0)), mode="wrap")  # the window spreads values over eight neighbours
         power = np.pad(power[:-2] + power[1:-1] + power[2:], ((0, 0), (1, 1)), mode="reflect")
         power = (power[:, :-2] + power[:, 1:-1] + power[:, 2:]) / 9
         picture *= power / max(float(power.max()), np.finfo(float).tiny) + _LEAKS
