@@ -60,11 +60,12 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, all_cores, asnumpy, freed, random_signs
+from ..device import Array, all_cores, freed, random_signs
 from ..normalization import Scale, shifted
 from ..norms import largest, total as sum_of
 from ..operators.blur import Blur
 from ..operators.matrix import by
+from ..operators.torus import Torus
 from ..problem import Factor, History, Problem, Solution
 from . import admm, richardson_lucy_gpu
 from .domain import BlockMap
@@ -334,15 +335,22 @@ def _gain(problem: Problem, g: Array) -> float:
     """
     seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
     windows = cut(problem, seen, None, side=[round(2 ** (17 / psf.ndim))] * psf.ndim, interior=True, most=2)
-    frames = asnumpy(windows[1] if windows else seen).astype(np.float64)
-    sides, axes = frames.shape[2:], tuple(range(-psf.ndim, 0))
-    folded, taper = np.zeros(sides), math.prod(np.ix_(*(np.hanning(n + 2)[1:-1] for n in sides)))
+    frames = (windows[1] if windows else seen).astype(np.float64)
+    sides, xp = frames.shape[2:], problem.xp
+    torus = Torus(sides, problem.device)
+    folded, lines = np.zeros(np.minimum(psf.shape, sides)), (np.hanning(n + 2)[1:-1] for n in sides)
     np.add.at(folded, np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, sides, strict=True))), psf)
+    taper = math.prod(xp.asarray(x).reshape(-1, *[1] * (len(sides) - 1 - at)) for at, x in enumerate(lines))
+
+    def power(x: Array) -> Array:
+        return abs(torus.analyse(x)) ** 2
+
     # The taper spreads the power of each frequency.
-    left, spread = (np.fft.irfftn(abs(np.fft.rfftn(x)) ** 2, sides, axes) for x in (folded, taper))
-    left = np.fft.rfftn(left * spread).real
-    least = abs(np.fft.rfftn(frames * taper, axes=axes)[..., left <= np.quantile(left, 0.1)]) ** 2
-    return float(least.mean(axis=-1).sum() / (taper**2 * frames).sum())
+    left, spread = map(torus.synthesise, (torus.power(folded), power(taper)))
+    left = torus.analyse(left * spread).real
+    least = left <= xp.sort(left.ravel())[left.size // 10]
+    found = (power(frames * taper) * least).sum() / least.astype(np.float64).sum()
+    return float(found / (taper**2 * frames).sum())
 
 
 def heavy_ball(k: int) -> float:
