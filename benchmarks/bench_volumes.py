@@ -24,7 +24,7 @@ import scipy.ndimage
 from _common import asked, each, save, table
 
 import deblur
-from deblur.device import thread_limit
+from deblur.threads import thread_limit
 
 SCENES = {"developed on": ("bars", "beads"), "set aside": ("filaments", "nuclei")}
 PHOTONS = (15.0, 150.0, 5000.0)  # at the brightest voxel

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from . import kernels
-from .device import Array, all_cores, cores, get_xp, is_cupy
+from .device import Array, get_xp, is_cupy
+from .threads import all_cores, cores
 
 _SMALL = 1 << 22  # multiplications that one thread does in the time that a thread takes to begin, about
 

@@ -42,7 +42,8 @@ import numpy as np
 
 from . import cuda_sources
 from .cuda_sources import TYPES, Constants, alone, parts, signatures, source
-from .device import Device, cupy, is_cupy, usable_cores
+from .device import Device, cupy, is_cupy
+from .threads import usable_cores
 
 OPTIONS = ("-std=c++17",)
 LINES = "--generate-line-info"  # for profilers; two thirds of the machine code's bytes

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
-from .device import Array, all_cores, as_real, check_finite, require_memory
+from .device import Array, as_real, check_finite, require_memory
 from .errors import as_number, check_callback, check_choice, check_count
 from .linalg import cholesky, gets
 from .masks import check_weights
@@ -61,6 +61,7 @@ from .problem import Problem, Stop
 from .resampling import FACTORS, simulated
 from .solvers import cosine, fourier, kronecker, sine
 from .terms import FORMULA, REGULARIZERS, first_difference_power, is_quadratic
+from .threads import all_cores
 from .tuning import check_noise, estimate_noise
 
 if TYPE_CHECKING:

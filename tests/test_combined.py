@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from deblur.combined import combined, product
-from deblur.device import asnumpy, thread_limit
+from deblur.device import asnumpy
+from deblur.threads import thread_limit
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

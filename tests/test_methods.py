@@ -8,10 +8,11 @@ import pytest
 
 import deblur
 from deblur import Blur
-from deblur.device import Device, freed, thread_limit
+from deblur.device import Device, freed
 from deblur.methods import METHODS, choose_method, expected_seconds
 from deblur.operators.normal import normal_matrix
 from deblur.problem import Problem
+from deblur.threads import thread_limit
 
 
 @pytest.mark.parametrize("boundary", deblur.BOUNDARIES)

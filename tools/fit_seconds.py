@@ -18,8 +18,8 @@ import numpy as np
 import scipy.fft
 
 import deblur
-from deblur.device import cores
 from deblur.methods import METHODS
+from deblur.threads import cores
 
 TARGET = Path(deblur.__file__).parent / "transforms.json"
 #: What serves one boundary only, and the side of the images of methods that solve dense systems.

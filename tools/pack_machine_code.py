@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from deblur import cuda_sources, kernels
-from deblur.device import usable_cores
+from deblur.threads import usable_cores
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100", "sm_120")  # Ampere and Ada, Hopper, Blackwell's two generations
 

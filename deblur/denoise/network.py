@@ -30,8 +30,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..combined import combined, on_cores, product
-from ..device import Array, Device, all_cores, cores, get_xp, is_cupy
+from ..device import Array, Device, get_xp, is_cupy
 from ..norms import largest
+from ..threads import all_cores, cores
 from . import network_gpu
 
 WEIGHTS = Path(__file__).with_name("network.npz")
@@ -161,7 +162,7 @@ def _conv3(x: Array, w: Array, rectified: bool = False) -> Array:
 
     A GPU gathers the nine neighbours of each pixel, and a matrix product follows. On the CPU 6 x 6 pixels become 4 x 4
     by Winograd's algorithm, with a quarter of the multiplications. Each strip of rows belongs to one thread, see
-    `deblur.device.all_cores`.
+    `deblur.threads.all_cores`.
     """
     c, rows, cols = x.shape
     if is_cupy(x):

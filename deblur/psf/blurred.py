@@ -35,11 +35,11 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ..device import cores
 from ..errors import check_callback
 from ..operators.torus import Torus, wrapped
 from ..operators.varying import cell_centres
 from ..solvers.noise import noise_level, psf_error
+from ..threads import cores
 from .estimate import PSFEstimate, PSFMap, PSFStatus, centre_of_gravity, grey, placed
 from .models import Size, as_shape, coordinates, unit_sum
 

@@ -34,13 +34,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..device import Array, all_cores, cores, freed, require_memory
+from ..device import Array, freed, require_memory
 from ..errors import ConvergenceError
 from ..normalization import Scale, shifted
 from ..norms import norms_of
 from ..pool import pool
 from ..problem import Problem, Solution
 from ..terms import DIFFERENCES, REGULARIZERS
+from ..threads import all_cores, cores
 from . import admm_gpu
 from .admm_arrays import ArraySteps
 from .certificate import excess

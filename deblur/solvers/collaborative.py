@@ -55,13 +55,14 @@ import numpy as np
 from ..combined import combined
 from ..denoise import patches
 from ..denoise.network import network
-from ..device import CPU, Array, all_cores, all_true
+from ..device import CPU, Array, all_true
 from ..linalg import krylov
 from ..normalization import Scale, shifted
 from ..norms import norms_of, squares, total
 from ..operators.torus import Torus
 from ..problem import Factor, Problem, Solution, Stop
 from ..terms import DataFidelity, regularizer_value
+from ..threads import all_cores
 from ..vector_ops import Systems
 from . import admm, cosine, fourier, kronecker, quadratic, sine
 from .noise import noise_variance

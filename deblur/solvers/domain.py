@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from ..device import Array, Device, cores, get_xp, is_cupy
+from ..device import Array, Device, get_xp, is_cupy
 from ..kernels import fused
 from ..linalg.krylov import cg
 from ..operators import cosine_gpu, torus_gpu
@@ -27,6 +27,7 @@ from ..operators.torus import Torus
 from ..operators.varying import VaryingBlur
 from ..problem import Problem
 from ..terms import ORDER, first_difference_power
+from ..threads import cores
 from ..vector_ops import Systems
 from .spectrum import cosine_symbol, quadrant
 

@@ -21,10 +21,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, all_cores, get_xp
+from ..device import Array, Device, get_xp
 from ..operators import torus_gpu
 from ..operators.blur import Blur
 from ..problem import Direct, Factor, Problem
+from ..threads import all_cores
 from .spectrum import Spectrum, check_regular, regular_from
 
 

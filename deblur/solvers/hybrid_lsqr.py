@@ -38,9 +38,10 @@ import math
 import numpy as np
 
 from ..combined import combined
-from ..device import Array, all_cores
+from ..device import Array
 from ..norms import norms
 from ..problem import Factor, Problem, Solution
+from ..threads import all_cores
 from .krylov import Bidiagonalization, require_bases
 from .refine import MOST, tolerance
 

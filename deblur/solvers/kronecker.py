@@ -41,10 +41,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..combined import product
-from ..device import Array, Device, all_cores, get_xp, is_cupy
+from ..device import Array, Device, get_xp, is_cupy
 from ..operators.blur import Blur, axis_matrix
 from ..operators.normal import two_a_place
 from ..problem import Factor, Problem
+from ..threads import all_cores
 from . import kronecker_gpu
 from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum
 

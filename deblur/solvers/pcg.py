@@ -60,12 +60,13 @@ import math
 import numpy as np
 
 from ..combined import combined
-from ..device import Array, all_cores, freed
+from ..device import Array, freed
 from ..linalg.krylov import cg
 from ..norms import norms_of
 from ..operators.blur import Blur
 from ..operators.torus import Torus, corner
 from ..problem import Direct, Factor, Problem
+from ..threads import all_cores
 from ..vector_ops import image_systems
 from .border import Border, Patch, depth_of, normal_product, torus_of
 from .border_gpu import BorderGPU

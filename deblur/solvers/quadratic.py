@@ -21,13 +21,14 @@ from functools import cached_property
 
 import numpy as np
 
-from ..device import Array, all_cores, random_signs
+from ..device import Array, random_signs
 from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..normalization import Scale, shifted
 from ..norms import norms
 from ..problem import FLOAT64, Factor, History, Problem, Solution
 from ..terms import REGULARIZERS, is_quadratic
+from ..threads import all_cores
 from ..vector_ops import image_systems
 from . import admm
 from .domain import domain_of

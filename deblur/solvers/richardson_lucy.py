@@ -60,13 +60,14 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, all_cores, freed, random_signs
+from ..device import Array, freed, random_signs
 from ..normalization import Scale, shifted
 from ..norms import largest, total as sum_of
 from ..operators.blur import Blur
 from ..operators.matrix import by
 from ..operators.torus import Torus
 from ..problem import Factor, History, Problem, Solution
+from ..threads import all_cores
 from . import admm, richardson_lucy_gpu
 from .domain import BlockMap
 from .noise import estimate_noise_model, psf_noise
@@ -112,8 +113,9 @@ def memory(problem: Problem) -> float:
     sides = [min(n, side) for n, side in zip(blur.image_shape, _sides(blur.psf), strict=True)]
     windows = 1 if image < 3 * size * math.prod(sides) else 2 if len(sides) == 3 else 4
     watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) if windows > 1 else scene / size
-    # Two halves of each window, and what they were after earlier iterations.
-    found = 2 * windows * (6.7 * watched + 6 * math.prod(sides)) * size + problem.frames * image
+    # Two halves of each window, and what they were after earlier iterations. Of a small volume nothing is cut.
+    parts = (1 if len(sides) == 3 and windows == 1 else 6) * math.prod(sides)
+    found = 2 * windows * (6.7 * watched + parts) * size + problem.frames * image
     # The noise is measured in blocks of a plane, in float64 with their spectra: they overlap by half, or are some.
     noise = min(4 * math.prod(blur.image_shape[-2:]), 1 << 22) * 16 * (problem.noise is None) + 2 * image
     return max(found, max(final, noise) + freed(torus))

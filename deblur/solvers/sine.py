@@ -53,12 +53,13 @@ import numpy as np
 import scipy
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, all_cores, get_fft, get_xp, require_memory
+from ..device import Array, Device, get_fft, get_xp, require_memory
 from ..errors import SingularMatrixError
 from ..linalg import cholesky, cholesky_solve
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import FLOAT64, Direct, Factor, Problem
+from ..threads import all_cores
 from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
 
 

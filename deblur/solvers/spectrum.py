@@ -27,11 +27,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, all_cores, get_xp, is_cupy
+from ..device import Array, Device, get_xp, is_cupy
 from ..errors import SingularMatrixError
 from ..operators import torus_gpu
 from ..operators.blur import Blur
 from ..problem import Direct, Problem
+from ..threads import all_cores
 
 _DOUBTFUL = 64 * float(np.finfo(np.float64).eps)
 

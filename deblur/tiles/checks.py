@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..device import asnumpy, thread_limit
+from ..device import asnumpy
 from ..errors import MethodError
+from ..threads import thread_limit
 from ..verify import Diagnostics, joined
 from .plan import TilePlan
 from .problem import Recipe, diagnostics

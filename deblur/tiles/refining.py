@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..device import Array, Device, all_cores, asnumpy, get_xp
+from ..device import Array, Device, asnumpy, get_xp
 from ..errors import ConvergenceError, InsufficientMemoryError
 from ..image import as_float
 from ..operators.blur import Blur
@@ -40,6 +40,7 @@ from ..operators.natural import coloured, covariance
 from ..operators.torus import Torus
 from ..request import Request
 from ..solvers.start import prior_scene
+from ..threads import all_cores
 from .plan import TilePlan
 from .problem import Recipe, factor_of
 from .reach import margin

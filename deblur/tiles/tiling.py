@@ -11,11 +11,12 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ..device import Array, Device, asnumpy, cores, float_dtype, free_memory, get_xp, is_cupy, unwrapped
+from ..device import Array, Device, asnumpy, float_dtype, free_memory, get_xp, is_cupy, unwrapped
 from ..errors import InsufficientMemoryError
 from ..frames import Axes, min_float_dtype
 from ..image import as_float
 from ..operators.matrix import SPACES, check_psf
+from ..threads import cores
 from . import refining
 from .checks import measured, with_measured_overlap
 from .options import PlanOptions, TileOptions, parted, takes

@@ -23,13 +23,14 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ..device import CPU, Array, Device, all_cores, check_finite, get_xp, staging, thread_limit
+from ..device import CPU, Array, Device, check_finite, get_xp, staging
 from ..image import as_float
 from ..operators.blur import Blur
 from ..operators.torus import Torus, wrapped
 from ..pool import pool
 from ..request import Request
 from ..solvers.start import prior_scene
+from ..threads import all_cores, thread_limit
 from .problem import Recipe, filtered_by, window_solver
 from .reach import PRIOR_REACH, multiplier, strip, worthwhile
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..device import Array, all_cores
+from ..device import Array
 from ..methods import METHODS, Method, choose
 from ..norms import squares
 from ..operators.blur import Blur
@@ -16,6 +16,7 @@ from ..operators.operator import Operator
 from ..problem import Problem
 from ..solvers.noise import noise_level, noise_variance, shows_noise
 from ..solvers.start import filled, prior_scene
+from ..threads import all_cores
 from .choice import COLOURED, RULES, LambdaChoice, check_rule
 from .sampled import Prepare, search
 from .spectral import RANGE_ITERATIVE, SMALL, from_spectrum, linear_choice

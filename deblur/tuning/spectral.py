@@ -53,7 +53,7 @@ from itertools import chain
 
 import numpy as np
 
-from ..device import Array, Device, all_cores, as_real, check_finite, get_xp, is_cupy, random_signs
+from ..device import Array, Device, as_real, check_finite, get_xp, is_cupy, random_signs
 from ..errors import as_number, check_choice, check_count
 from ..normalization import Scale, shifted
 from ..norms import largest, squares
@@ -62,6 +62,7 @@ from ..operators.operator import Operator, check_operator
 from ..problem import Problem
 from ..solvers.krylov import Bidiagonalization
 from ..solvers.noise import check_noise, estimate_noise, noise_level, shows_noise
+from ..threads import all_cores
 from .choice import AMPLIFIED, COLOURED, RULES, LambdaChoice, Search, check_rule, explained, restated, vertex
 from .sums import FilterSums, Lambdas, exact_sums, local_sums, spectral_sums
 

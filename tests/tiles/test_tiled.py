@@ -10,7 +10,7 @@ import scipy.fft
 from refusals import refused
 
 import deblur
-from deblur import BOUNDARIES, device, psf, tiled
+from deblur import BOUNDARIES, device, psf, threads, tiled
 from deblur.errors import ConvergenceError, InsufficientMemoryError, MethodError
 from deblur.tiles import Tiling, plan_tiles, refining, tiling as module, windows
 from deblur.tiles.checks import residual
@@ -259,13 +259,13 @@ def test_threads_are_bounded(rng, monkeypatch):
     seen.clear()
     tiling(g)
     assert {workers for main, workers in seen if not main} == {1}
-    with device.thread_limit(3):
-        assert device.cores() == 3
-        with device.all_cores():
+    with threads.thread_limit(3):
+        assert threads.cores() == 3
+        with threads.all_cores():
             assert scipy.fft.get_workers() == 3
-    with device.thread_limit(1), device.all_cores():
+    with threads.thread_limit(1), threads.all_cores():
         assert scipy.fft.get_workers() == 1
-    with device.all_cores():
+    with threads.all_cores():
         assert scipy.fft.get_workers() == 4
 
 

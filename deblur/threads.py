@@ -1,0 +1,94 @@
+"""How many threads work at once: granted by a scheduler, the environment, or the cores there are."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any
+
+import scipy
+
+_granted: ContextVar[int | None] = ContextVar("granted", default=None)
+
+
+@contextmanager
+def thread_limit(threads: int | None) -> Iterator[None]:
+    """Grant what runs in here so many threads, as a scheduler of many solves must; None: as before."""
+    before = _granted.set(_granted.get() if threads is None else threads)
+    try:
+        yield
+    finally:
+        _granted.reset(before)
+
+
+def cores() -> int:
+    """How many threads may work side by side: the `thread_limit`, else OMP_NUM_THREADS, else one a core."""
+    asked = _granted.get()
+    if asked is not None:
+        return asked
+    granted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(granted) if granted.isdecimal() and int(granted) else usable_cores()
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def all_cores() -> Iterator[None]:
+    """Let SciPy's transforms use as many threads as `cores` says, and each matrix product of NumPy and SciPy one.
+
+    Threads of OpenBLAS wait for one another in busy loops: where another process takes one of two cores, products by
+    two threads take eight times as long as by one.
+    """
+    # SciPy reports one worker if no number was set; a caller who wants one thread uses `thread_limit`.
+    own = _granted.get() is None and scipy.fft.get_workers() != 1  # the caller has set a number: respect it
+    with _one_blas_thread, nullcontext() if own else scipy.fft.set_workers(cores()):
+        yield
+
+
+class _OneBlasThread:
+    """A limit of the process, in force while any thread is inside."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                libraries = _blas("scipy.linalg" in sys.modules)
+                self._before = [(library, library.get_num_threads()) for library in libraries]
+                _limit([(library, 1) for library in libraries])
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                _limit(self._before)
+
+
+_one_blas_thread = _OneBlasThread()
+
+
+def _limit(threads: list[tuple[Any, int]]) -> None:
+    """Set threads of libraries. threadpoolctl 3.8 serves only the thread that was first, unless it is forgotten."""
+    for library, count in threads:
+        forget = getattr(library, "clear_controlling_thread", lambda force: None)
+        forget(force=True)
+        library.set_num_threads(count)
+        forget(force=True)
+
+
+@functools.cache
+def _blas(of_scipy: bool) -> list[Any]:
+    """NumPy's library, and SciPy's once its module is loaded."""
+    from threadpoolctl import ThreadpoolController
+
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
