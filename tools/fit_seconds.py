@@ -34,7 +34,7 @@ def main() -> None:
     there = timeit.repeat(lambda: scipy.fft.irfft2(scipy.fft.rfft2(x)), number=1, repeat=9, timer=time.process_time)
     for method in sys.argv[1:] or ("auto", *METHODS):
         ratios = []
-        for side in (DENSE.get(method, 128), DENSE.get(method, 256)):
+        for side in (DENSE.get(method, 128), DENSE.get(method, 512)):
             scene = deblur.data.load("camera")[:side, :side]
             g = deblur.degrade(scene, psf, noise=0.01, seed=0, boundary=BOUNDARIES.get(method, "unknown"))
             g = g.clip(0)
