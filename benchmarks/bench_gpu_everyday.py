@@ -256,8 +256,7 @@ def counted(*args):
 nvrtc.createProgram = counted
 method, side, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
 psf = deblur.psf.gaussian(3, 0.8) if method == "dst" else deblur.psf.gaussian(7, 1.5)
-g = deblur.degrade(deblur.data.load("camera")[:side, :side], psf, noise=0.01, seed=0)
-g = cupy.asarray(g.astype(np.float32))
+g = cupy.asarray(deblur.degrade(deblur.data.load("camera")[:side, :side], psf, noise=0.01, seed=0).astype(np.float32))
 start = time.perf_counter()
 deblur.reconstruct(g, psf, **options)
 cupy.cuda.Device().synchronize()

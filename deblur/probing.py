@@ -40,7 +40,7 @@ from .methods import METHODS, choose
 from .operators.natural import TAPS, numbers, scenes
 from .operators.torus import Torus
 from .problem import Problem, Stop
-from .resampling import pooled
+from .solvers.start import smoothed
 from .terms import DIFFERENCES, ORDER, REGULARIZERS, adjoint_differences, first_difference_power, inside
 from .vector_ops import Systems
 
@@ -78,7 +78,7 @@ def probe(
         if callback is not None:
             callback(probes - 2 * left)
     first, second = signs_sum / count, sample_sum / count
-    v1 = pooled((signs_square - count * first * first).clip(0, None) / ((count - 1) * count))
+    v1 = smoothed((signs_square - count * first * first).clip(0, None) / ((count - 1) * count), problem.axes)
     v2 = 2 * second * second / count  # of the mean of `count` squares of normal numbers
     mean = (v2 * first + v1 * second) / (v1 + v2)
     return mean.clip(*torus.bounds), xp.sqrt(v1 * v2 / (v1 + v2))

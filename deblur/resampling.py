@@ -23,10 +23,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from .device import Array, get_xp
+from .device import Array
 from .errors import generator
 from .methods import METHODS
 from .problem import Problem
+from .solvers.start import smoothed
 
 #: The methods whose estimates are simulated, and c; of a quadratic regularizer with bounds it is 1.25.
 FACTORS = {"tv": 1.15, "tv-aniso": 1.15, "tv2": 1.35, "collaborative": 1.85}
@@ -72,7 +73,7 @@ def simulated(
     for i in range(count):
         noise = xp.asarray(rng.standard_normal(g.shape).astype(g.dtype))
         found = solver.solve((seen + spread * noise).astype(g.dtype)[None, None])
-        squares.append(pooled((found.scene[0, 0] - truth) ** 2))
+        squares.append(smoothed((found.scene[0, 0] - truth) ** 2, g.ndim))
         if callback is not None:
             callback(i + 1)
     stack = xp.stack(squares)
@@ -82,12 +83,3 @@ def simulated(
     # To first order, for a power of an estimate with an error.
     error = (1 - WHOLE) / 2 * std * stack.std(axis=0, ddof=1) / (np.sqrt(count) * local)
     return std, error
-
-
-def pooled(x: Array) -> Array:
-    """A mean over neighbouring pixels, with Gaussian weights of standard deviation 2."""
-    if get_xp(x) is np:
-        from scipy.ndimage import gaussian_filter
-    else:
-        from cupyx.scipy.ndimage import gaussian_filter
-    return gaussian_filter(x, 2.0, mode="reflect")

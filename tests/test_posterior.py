@@ -329,7 +329,7 @@ def test_a_simulation_has_the_noise_and_the_bias():
     truth = inverse(0.5 * lam) @ g.ravel()
     bias = inverse(lam) @ (h @ truth) - truth
     square = (bias**2 + noise**2 * (inverse(lam) ** 2).sum(axis=1)).reshape(blur.scene_shape)
-    local, w = resampling.pooled(square), resampling.WHOLE
+    local, w = resampling.smoothed(square), resampling.WHOLE
     expected = 1.25 * np.sqrt(local ** (1 - w) * local[blur.crop].mean() ** w)
     assert abs((found.std / expected).mean() - 1) <= 0.02
     assert (np.abs(found.std - expected) <= 5 * found.standard_error).all()

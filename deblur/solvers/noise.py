@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from importlib import import_module
 from itertools import product
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from ..normalization import shifted
 from ..norms import largest
 from ..operators.torus import Torus
 from ..problem import Problem
-from .start import filled
+from .start import filled, smoothed
 from .whittle import cells, power_of
 
 _SIDES = (32, 16, 8, 4)  # of the blocks: the first of which three fit along each side
@@ -29,7 +28,6 @@ _ALIKE = 0.99  # part of the blocks of pure noise that are kept to refine its po
 _CLIPPED = 1e-3  # part of the pixels at an end of the range: clipping, if more; a block may have it
 _BAND = (0.18, 0.3)  # middle frequencies, in cycles per pixel
 _COLOURED = 1.2  # power at fine over that at middle frequencies above which noise has no single level
-_SMOOTHED = 2.0  # pixels: standard deviation of the Gaussian that estimates the light from an image
 
 
 def estimate_noise(g: Array, psf: Array | None = None, axes: int = 2) -> float:
@@ -239,9 +237,8 @@ class NoiseModel(NamedTuple):
     def variance(self, image: Array) -> Array:
         """The variance of each pixel of an image (..., M, N), by the image smoothed a little."""
         image = as_real(image, "the image")
-        filters = import_module("scipy.ndimage" if get_xp(image) is np else "cupyx.scipy.ndimage")
-        smooth = filters.gaussian_filter(image, [0.0] * (image.ndim - 2) + [_SMOOTHED] * 2, mode="nearest")
-        return self.gain * get_xp(image).maximum(smooth, 0) + (self.read**2 + self.left**2)
+        light = get_xp(image).maximum(smoothed(image), 0)
+        return self.gain * light + (self.read**2 + self.left**2)
 
     def weights(self, image: Array) -> Array:
         """Weights, one in the mean, that make an image's noise uniform: ``weights=`` of `deblur.reconstruct`."""

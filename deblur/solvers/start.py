@@ -16,6 +16,8 @@ from ..problem import Problem
 DIM = 1e-3
 #: Standard deviation in pixels of the Gaussian that makes the prior of the image.
 SMOOTHING = 3.0
+#: The same of a mean over neighbouring pixels.
+LOCAL = 2.0
 
 
 def prior_scene(operator: Operator, g: Array, smoothing: float = SMOOTHING) -> Array:
@@ -41,22 +43,37 @@ def prior_scene(operator: Operator, g: Array, smoothing: float = SMOOTHING) -> A
         Of the operator's `scene_shape`, divided by its brightness.
     """
     g = as_real(g, "the image")
-    level, wraps, axes = brightness_of(operator), operator.boundary.wraps, len(operator.image_shape)
+    level, wraps = brightness_of(operator), operator.boundary.wraps
+    if is_cupy(g) and int(4 * smoothing + 0.5) <= kernels.Constants("start").MOST_RADIUS:
+        return _laid(g, operator.scene_shape, _first(operator), wraps, smoothing, 1 / level)
     if is_cupy(g):
-        if int(4 * smoothing + 0.5) > kernels.Constants("start").MOST_RADIUS:
-            return get_xp(g).asarray(prior_scene(operator, asnumpy(g), smoothing))
-        x, lead, first, scene = g, g.shape[:-axes], _first(operator), operator.scene_shape
-        for axis, n in enumerate(operator.image_shape[:-1]):  # all later axes as one
-            x = x.reshape(*lead, *scene[:axis], n, math.prod(operator.image_shape[axis + 1 :]))
-            x = _smooth(x, (scene[axis], x.shape[-1]), (first[axis], 0), 0, wraps, smoothing)
-        x = x.reshape(*lead, math.prod(scene[:-1]), g.shape[-1])
-        x = _smooth(x, (x.shape[-2], scene[-1]), (0, first[-1]), 1, wraps, smoothing, 1 / level)
-        return x.reshape(*lead, *scene)
+        return get_xp(g).asarray(prior_scene(operator, asnumpy(g), smoothing))
+    return continued(operator, smoothed(g, len(operator.image_shape), wraps, smoothing)) / g.dtype.type(level)
+
+
+def smoothed(g: Array, axes: int = 2, wraps: bool = False, sigma: float = LOCAL) -> Array:
+    """Images (..., M, N) under a Gaussian with a standard deviation in pixels, as if their edge pixels went on."""
+    if is_cupy(g):
+        return _laid(g, g.shape[-axes:], (0,) * axes, wraps, sigma)
     from scipy.ndimage import gaussian_filter1d
 
     for axis in range(-axes, 0):
-        g = gaussian_filter1d(g, smoothing, axis=axis, mode="wrap" if wraps else "nearest")
-    return continued(operator, g) / g.dtype.type(level)
+        g = gaussian_filter1d(g, sigma, axis=axis, mode="wrap" if wraps else "nearest")
+    return g
+
+
+def _laid(
+    g: Array, scene: tuple[int, ...], first: tuple[int, ...], wraps: bool, sigma: float, scale: float = 1.0
+) -> Array:
+    """CuPy's images smoothed and laid into scenes, axis by axis."""
+    axes = len(scene)
+    x, lead, shape = g, g.shape[:-axes], g.shape[-axes:]
+    for axis, n in enumerate(shape[:-1]):  # all later axes as one
+        x = x.reshape(*lead, *scene[:axis], n, math.prod(shape[axis + 1 :]))
+        x = _smooth(x, (scene[axis], x.shape[-1]), (first[axis], 0), 0, wraps, sigma)
+    x = x.reshape(*lead, math.prod(scene[:-1]), g.shape[-1])
+    x = _smooth(x, (x.shape[-2], scene[-1]), (0, first[-1]), 1, wraps, sigma, scale)
+    return x.reshape(*lead, *scene)
 
 
 def brightness_of(operator: Operator) -> float:
