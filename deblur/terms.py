@@ -84,8 +84,8 @@ class DataFidelity:
         if self.name == "gaussian":
             if w is None and self.weights is None:
                 return 0.5 * squares(combined(t, g, b=-1))
-            terms = 0.5 * (t - g) ** 2
-        elif self.name == "poisson":
+            return 0.5 * total(_weighed_squares(t, g, self.w if w is None else w))
+        if self.name == "poisson":
             # A sum that solves the problem to a tolerance may graze zero where photons were counted; the
             # floor keeps its value finite, and large.
             floor = np.finfo(t.dtype).eps * max(float(g.max()), np.finfo(t.dtype).tiny)
@@ -102,7 +102,7 @@ class DataFidelity:
         xp = get_xp(q)
         b = self.background
         if self.name == "gaussian":
-            return (w * (g - b) + rho * q) / (w + rho) if b else (w * g + rho * q) / (w + rho)
+            return _mixed(q, g - b if b else g, w, q.dtype.type(rho) if np.isscalar(rho) else rho)
         if self.name == "poisson":
             # t = v + b solves t² − c t − w g/ρ = 0; of the two forms of its root the one without cancellation.
             c = q + b - w / rho
@@ -115,6 +115,19 @@ class DataFidelity:
             return q - xp.clip(e, -(w / rho), w / rho)
         step = w / (w + rho)
         return q - xp.clip(e * step, -(w / rho) * self.delta, (w / rho) * self.delta)
+
+
+@fused
+def _weighed_squares(_xp: ModuleType, t: Array, g: Array, w: Array) -> Array:
+    e = t - g
+    e *= e
+    e *= w
+    return e
+
+
+@fused
+def _mixed(_xp: ModuleType, q: Array, g: Array, w: Array, rho: Array) -> Array:
+    return (w * g + rho * q) / (w + rho)
 
 
 FIDELITIES = ("gaussian", "poisson", "l1", "huber")

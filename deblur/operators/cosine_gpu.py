@@ -1,20 +1,26 @@
 """The orthonormal DCT-II of images on the GPU, its inverse, and the DST-I, each by one real transform of theirs:
-``cuda/cosine.cu``. They serve images of two axes; CuPy's own serve lines and volumes."""
+``cuda/cosine.cu``. Along the first axis of a volume the DCT is a product with its matrix, which costs a pass over it.
+CuPy's own serve lines."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
+import scipy
 
 from .. import kernels
 from ..device import Array, cupy
 from .torus_gpu import plans
 
 
-def dct(x: Array, by: Array | None = None) -> Array:
-    """The cosine coefficients of images (..., M, N), times an array (M, N)."""
+def dct(x: Array, by: Array | None = None, axes: int = 2) -> Array:
+    """The cosine coefficients of images (..., M, N), or of volumes, times an array (M, N)."""
+    if axes == 3:
+        c = _along_first(dct(x), _matrix(x.shape[-3], x.dtype, x.device.id))
+        return c if by is None else cupy.multiply(c, by, out=c)
     images, ld, stride = kernels.images(x)
     planes, *shape = images.shape
     v, spectra = _pair(planes, shape, x.dtype)
@@ -32,8 +38,10 @@ def dct(x: Array, by: Array | None = None) -> Array:
     return v.reshape(x.shape)
 
 
-def idct(c: Array) -> Array:
-    """The images of cosine coefficients (..., M, N)."""
+def idct(c: Array, axes: int = 2) -> Array:
+    """The images, or volumes, of cosine coefficients (..., M, N)."""
+    if axes == 3:
+        c = _along_first(c, _matrix(c.shape[-3], c.dtype, c.device.id).T)
     coefficients = cupy.ascontiguousarray(c.reshape(-1, *c.shape[-2:]))
     planes, *shape = coefficients.shape
     v, spectra = _pair(planes, shape, c.dtype)
@@ -68,6 +76,17 @@ def _pair(planes: int, shape: Sequence[int], dtype: np.dtype) -> tuple[Array, Ar
     return cupy.empty((planes, *shape), dtype), spectra
 
 
+@lru_cache(maxsize=8)
+def _matrix(n: int, dtype: np.dtype, device: int) -> Array:
+    """That of the transform of n numbers, on the current device."""
+    return cupy.asarray(scipy.fft.dct(np.eye(n), axis=0, norm="ortho").astype(dtype))
+
+
+def _along_first(x: Array, matrix: Array) -> Array:
+    """The product with a matrix of what lies along the first of three axes."""
+    return cupy.matmul(matrix, x.reshape(-1, x.shape[-3], math.prod(x.shape[-2:]))).reshape(x.shape)
+
+
 def serves(x: Array, axes: int) -> bool:
     """Whether the transforms take images like these, of so many axes of space."""
-    return axes == 2 and x.dtype in (np.float32, np.float64) and min(x.shape) > 0 and min(x.shape[-2:]) > 1
+    return axes > 1 and x.dtype in (np.float32, np.float64) and min(x.shape) > 0 and min(x.shape[-2:]) > 1

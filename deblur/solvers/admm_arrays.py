@@ -130,7 +130,7 @@ class ArraySteps(Steps):
             for regularizer, split in zip(self.factor.regularizers, self.splits[1:], strict=False):
                 for d, t in zip(self._stencils(regularizer), split.t, strict=True):
                     mode = self.domain.border if d.even else self.domain.adjoint_border
-                    out += split.rho * d.adjoint(self._block(t[i], rows.start, rows.stop, mode))
+                    _add(out, d.adjoint(self._block(t[i], rows.start, rows.stop, mode)), t.dtype.type(split.rho))
 
         self.blocks(gather, self.shape[2])
         return self.right
@@ -224,6 +224,11 @@ class ArraySteps(Steps):
         here = (slice(None), slice(height), *rest)
         new[here] = q[here] if self.problem.bounds is None else q[here].clip(*self.problem.bounds)
         return new
+
+
+@fused
+def _add(_xp: ModuleType, out: Array, x: Array, by: Array) -> None:
+    out += by * x
 
 
 @fused

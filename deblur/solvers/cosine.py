@@ -74,15 +74,16 @@ class CosineSpectrum(OrthogonalSpectrum):
 
     def analyse(self, x: Array) -> Array:
         if self._served(x):
-            return cosine_gpu.dct(x)
+            return cosine_gpu.dct(x, axes=len(self._axes))
         return self._device.fft.dctn(x, type=2, axes=self._axes, norm="ortho")
 
     def synthesise(self, x: Array) -> Array:
         if self._served(x):
-            return cosine_gpu.idct(x)
+            return cosine_gpu.idct(x, len(self._axes))
         return self._device.fft.idctn(x, type=2, axes=self._axes, norm="ortho", overwrite_x=True)
 
     def filtered(self, g: Array, by: Array) -> Array:
+        axes = len(self._axes)
         if self._served(g):
-            return cosine_gpu.idct(cosine_gpu.dct(g, by))
+            return cosine_gpu.idct(cosine_gpu.dct(g, by, axes), axes)
         return super().filtered(g, by)

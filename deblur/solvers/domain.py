@@ -283,8 +283,8 @@ class SceneDomain(Domain):
         if self.operator.boundary.wraps:
             return self._torus.filter(x, by)
         axes, fft = len(self.shape), self.device.fft
-        if self.device.gpu is not None and cosine_gpu.serves(x, axes) and by.shape == x.shape[-2:]:
-            return cosine_gpu.idct(cosine_gpu.dct(x, by))
+        if self.device.gpu is not None and cosine_gpu.serves(x, axes) and by.shape == x.shape[-axes:]:
+            return cosine_gpu.idct(cosine_gpu.dct(x, by, axes), axes)
         options: Any = {"axes": tuple(range(-axes, 0)), "norm": "ortho"}
         return fft.idctn(fft.dctn(x, **options) * by, **options)
 

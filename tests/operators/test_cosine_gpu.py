@@ -1,4 +1,4 @@
-"""The cosine and sine transforms of images by one real transform of theirs, against SciPy's."""
+"""The cosine and sine transforms of images and volumes against SciPy's."""
 
 from functools import partial
 
@@ -14,16 +14,18 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(8, 8), (2, 2), (3, 2), (2, 3, 7, 9), (5, 33, 40), (301, 298), (300, 256)])
 @pytest.mark.parametrize(
-    ("there", "back", "scipys"),
+    ("there", "back", "scipys", "axes"),
     [
-        (cosine_gpu.dct, cosine_gpu.idct, scipy.fft.dctn),
-        (cosine_gpu.dst, cosine_gpu.dst, partial(scipy.fft.dstn, type=1)),
+        (cosine_gpu.dct, cosine_gpu.idct, scipy.fft.dctn, 2),
+        (partial(cosine_gpu.dct, axes=3), partial(cosine_gpu.idct, axes=3), scipy.fft.dctn, 3),
+        (cosine_gpu.dst, cosine_gpu.dst, partial(scipy.fft.dstn, type=1), 2),
     ],
 )
-def test_there_and_back_are_scipys(cupy, rng, there, back, scipys, dtype, shape):
+def test_there_and_back_are_scipys(cupy, rng, there, back, scipys, axes, dtype, shape):
+    shape = (11, *shape)[-max(axes, len(shape)) :]
     x = rng.standard_normal(shape).astype(dtype)
-    by = rng.standard_normal(shape[-2:]).astype(dtype)
-    wanted = scipys(x.astype(np.float64), axes=(-2, -1), norm="ortho")
+    by = rng.standard_normal(shape[-axes:]).astype(dtype)
+    wanted = scipys(x.astype(np.float64), axes=range(-axes, 0), norm="ortho")
     tolerance = 10 * np.finfo(dtype).eps * np.linalg.norm(x)
     found = there(cupy.asarray(x))
     assert found.dtype == dtype
