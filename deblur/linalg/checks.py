@@ -48,7 +48,7 @@ def as_rhs(b: Any, rows: int, name: str = "b", *, dtype: np.dtype | None = None,
 
 
 def as_system(a: Any, b: Any, names: tuple[str, str] = ("a", "b"), *, finite: bool = True) -> tuple[Array, Array]:
-    """Matrix and right-hand side(s) of one system, of matching shapes and in their common dtype.
+    """Matrix, and right-hand side(s) that may be destroyed, of one system: matching shapes, their common dtype.
 
     Raises
     ------
@@ -61,26 +61,24 @@ def as_system(a: Any, b: Any, names: tuple[str, str] = ("a", "b"), *, finite: bo
     b = as_rhs(b, a.shape[0], names[1], finite=finite)
     get_xp(a, b)  # refuses a mixture of host and device
     dtype = np.result_type(a.dtype, b.dtype)
-    return a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+    return a.astype(dtype, copy=False), b.astype(dtype, order="A")
 
 
-def scratch(a: Array, given: Any, overwrite: bool, name: str = "a", *, order: str = "K", empty: bool = False) -> Array:
+def scratch(a: Array, given: Any, overwrite: bool, *, empty: bool = False) -> Array:
     """A contiguous array with the values of `a` that may be destroyed, or, if `empty`, room for a result.
 
-    `a` is what `as_matrix` or `as_rhs` made of the caller's `given`. It is returned itself where
-    the caller allows it (`overwrite`) or where it is already a converted copy; otherwise, and where
-    its memory order does not serve, a copy is. `order` is "F" where column-major order is needed,
-    or "K" where either order will do.
+    `a` is what `as_matrix` made of the caller's `given`. It is returned itself where the caller allows it
+    (`overwrite`) or where it is already a converted copy; otherwise, and where it is not contiguous, a copy is.
     """
     if isinstance(given, np.ndarray) or is_cupy(given):
         converted = given.dtype != a.dtype
     else:
         converted = isinstance(given, (list, tuple))  # anything else may lend its own memory
     if overwrite and not converted and not getattr(a.flags, "writeable", True):
-        raise ValueError(f"{name} is read-only and cannot be overwritten: leave out overwrite_{name}=True")
-    if (converted or overwrite) and (a.flags.f_contiguous or (order == "K" and a.flags.c_contiguous)):
+        raise ValueError("a is read-only and cannot be overwritten: leave out overwrite_a=True")
+    if (converted or overwrite) and (a.flags.f_contiguous or a.flags.c_contiguous):
         return a
-    return get_xp(a).empty_like(a) if empty else a.copy(order=order)
+    return get_xp(a).empty_like(a) if empty else a.copy(order="K")
 
 
 def position(k: int, last: int, size: int | None = None) -> int:

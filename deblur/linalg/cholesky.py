@@ -85,7 +85,7 @@ def _known() -> None:
     """The host has waited already. A factor that is kept pickles, which a lambda in it would not."""
 
 
-def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: bool = True) -> Array:
+def cholesky_solve(l: Any, b: Any, *, check_finite: bool = True) -> Array:
     """Solution of A X = B from the Cholesky factor of A, by two triangular systems.
 
     Parameters
@@ -94,8 +94,6 @@ def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: b
         Factor from `cholesky`, of which the lower triangle is read.
     b : array_like, shape (n,) or (n, k)
         One right-hand side, or k of them.
-    overwrite_b : bool
-        Let the solution take the place of `b`, if that is a contiguous array of the dtype computed in.
     check_finite : bool
         Look for NaN, infinity and zero pivots first, and for an overflow and the condition afterwards. Leave
         it out for a valid factor, if the caller checks the solution.
@@ -120,11 +118,9 @@ def cholesky_solve(l: Any, b: Any, *, overwrite_b: bool = False, check_finite: b
     LinAlgWarning
         If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
-    given = b
     l, b = checks.as_system(l, b, ("l", "b"), finite=check_finite)
     if check_finite:
         checks.check_pivots(l.diagonal())
-    b = checks.scratch(b, given, overwrite_b, "b")
     substitute(l, b, trans=(False, True))
     if check_finite:
         checks.check_overflow(b, "the solution")

@@ -40,12 +40,7 @@ _PROBES = 4  # right-hand sides from which the condition is estimated
 STRIP = 64  # rows handled at a time where an expression needs a temporary
 
 
-def gauss_jordan_inverse(
-    a: Any,
-    *,
-    overwrite_a: bool = False,
-    check_finite: bool = True,
-) -> Array:
+def gauss_jordan_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """Inverse of a square matrix by blocked, in-place Gauss-Jordan elimination.
 
     Parameters
@@ -118,14 +113,7 @@ def gauss_jordan_inverse(
     return a
 
 
-def gauss_jordan_solve(
-    a: Any,
-    b: Any,
-    *,
-    overwrite_a: bool = False,
-    overwrite_b: bool = False,
-    check_finite: bool = True,
-) -> Array:
+def gauss_jordan_solve(a: Any, b: Any, *, check_finite: bool = True) -> Array:
     """Solution of A X = B by blocked Gauss-Jordan elimination of A augmented with B.
 
     Parameters
@@ -134,10 +122,6 @@ def gauss_jordan_solve(
         Real matrix.
     b : array_like, shape (n,) or (n, k)
         One right-hand side, or k of them.
-    overwrite_a, overwrite_b : bool
-        Allow the elimination to take place in `a`, which then holds nothing of use, and in `b`,
-        which then holds the solution and is returned; each if it has the dtype computed in and is
-        contiguous, `a` in Fortran order. Otherwise a copy is made all the same.
     check_finite : bool
         As in `gauss_jordan_inverse`.
 
@@ -165,14 +149,12 @@ def gauss_jordan_solve(
     n³ + 2 n² k operations, where an LU factorisation takes 2/3 n³ + 2 n² k: the zeros above the
     pivots are the difference.
     """
-    given_a, given_b = a, b
-    a, b = checks.as_system(a, b, finite=check_finite)
-    a = checks.scratch(a, given_a, overwrite_a, order="F")  # so that the columns yet to come are contiguous
-    b = checks.scratch(b, given_b, overwrite_b, "b")
+    given, b = checks.as_system(a, b, finite=check_finite)
+    a = given.copy(order="F")  # so that the columns yet to come are contiguous
     n = len(a)
     x = b[:, None] if b.ndim == 1 else b
     if is_cupy(a):
-        gauss_jordan_gpu.solve(a, x, given_a)
+        gauss_jordan_gpu.solve(a, x, given)
         return b
     # Of white noise z, the mean of ‖A⁻¹z‖² is the square of A⁻¹'s Frobenius norm.
     probes = np.asfortranarray(np.random.default_rng(0).standard_normal((n, _PROBES if check_finite else 0)), a.dtype)

@@ -1,4 +1,4 @@
-"""Matrix transposition by tiles: out of place for any shape, in place for a square matrix.
+"""Matrix transposition by tiles: in place for a square matrix, and on a GPU out of place for any shape.
 
 A tile and its mirror tile across the diagonal fit into cache together; element by element, one of
 the two matrices would be walked with a stride of a whole row. In place, the tiles above the
@@ -27,13 +27,8 @@ def turned(a: Array, out: Array | None = None) -> Array:
     xp = get_xp(a)
     if out is None:
         out = xp.empty(a.shape[::-1], a.dtype)
-    if xp is not np:
-        if not (out.flags.c_contiguous and _launch("transpose", a, out)):
-            out[...] = a.T
-        return out
-    for i in range(0, a.shape[0], TILE):
-        for j in range(0, a.shape[1], TILE):
-            out[j : j + TILE, i : i + TILE] = a[i : i + TILE, j : j + TILE].T
+    if xp is np or not (out.flags.c_contiguous and _launch("transpose", a, out)):
+        out[...] = a.T
     return out
 
 

@@ -26,13 +26,7 @@ from .pivots_gpu import PivotStatus
 from .transpose import TILE
 
 
-def gets(
-    l: Any,
-    *,
-    lower: bool = True,
-    overwrite_l: bool = False,
-    check_finite: bool = True,
-) -> Array:
+def gets(l: Any, *, lower: bool = True, check_finite: bool = True) -> Array:
     """Inverse of a triangular matrix.
 
     Parameters
@@ -41,8 +35,6 @@ def gets(
         Matrix of which the lower triangle (the upper one with ``lower=False``) is read.
     lower : bool
         Which triangle.
-    overwrite_l : bool
-        Let the inverse take the place of `l`, if that is a contiguous array of the dtype computed in.
     check_finite : bool
         Look for NaN and infinity in `l` first, in both triangles, and estimate the condition.
         On the GPU they are found on the way, in the triangle that is read.
@@ -67,29 +59,21 @@ def gets(
     LinAlgWarning
         If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
-    given, l = l, checks.as_matrix(l, "l", square=True, finite=check_finite and not is_cupy(l))
+    l = checks.as_matrix(l, "l", square=True, finite=check_finite and not is_cupy(l))
     if is_cupy(l):
         status = PivotStatus()
-        l = triangular_gpu.inverse(checks.scratch(l, given, overwrite_l, "l"), lower, status)
-        status.check("singular", given)
-        return l
+        x = triangular_gpu.inverse(l.copy(order="K"), lower, status)
+        status.check("singular", l)
+        return x
     checks.check_pivots(l.diagonal())
     rcond = checks.triangle_rcond(l, lower) if check_finite else 1.0
-    l = inverse(checks.scratch(l, given, overwrite_l, "l"), lower=lower)
-    checks.check_overflow(l, "the inverse")
+    x = inverse(l.copy(order="K"), lower=lower)
+    checks.check_overflow(x, "the inverse")
     checks.warn_ill_conditioned(rcond, l.dtype)
-    return l
+    return x
 
 
-def solve_triangular(
-    l: Any,
-    b: Any,
-    *,
-    trans: bool = False,
-    lower: bool = True,
-    overwrite_b: bool = False,
-    check_finite: bool = True,
-) -> Array:
+def solve_triangular(l: Any, b: Any, *, trans: bool = False, lower: bool = True, check_finite: bool = True) -> Array:
     """Solution of L X = B, or of Lᵀ X = B with ``trans=True``, for a triangular L.
 
     Parameters
@@ -102,8 +86,6 @@ def solve_triangular(
         Solve with the transpose of `l`.
     lower : bool
         As in `gets`.
-    overwrite_b : bool
-        Let the solution take the place of `b`, if that is a contiguous array of the dtype computed in.
     check_finite : bool
         Look for NaN and infinity in `l` and `b` first, and estimate the condition of `l`.
 
@@ -127,10 +109,8 @@ def solve_triangular(
     LinAlgWarning
         If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
-    given = b
     l, b = checks.as_system(l, b, ("l", "b"), finite=check_finite)
     checks.check_pivots(l.diagonal())
-    b = checks.scratch(b, given, overwrite_b, "b")
     substitute(l, b, trans=trans, lower=lower)
     checks.check_overflow(b, "the solution")
     if check_finite and not is_cupy(b):

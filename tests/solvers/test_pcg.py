@@ -33,9 +33,20 @@ def test_equals_the_dense_answer_where_edges_meet(rng, xp, boundary):
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_equals_the_dense_answer_with_bands_and_corners(rng, xp, boundary):
+def test_equals_the_dense_answer_with_bands_and_corners(rng, xp, boundary, monkeypatch):
+    monkeypatch.setattr(pcg, "_MANY", 1)
     names = ["asymmetric", "even", "row"]
     assert check_against_dense(pcg, rng, boundary, [(31, 37)], names, lam=1e-2, xp=xp) >= 3
+
+
+@pytest.mark.parametrize("boundary", ["zero", "reflect", "unknown"])
+def test_corners_are_corrected_where_many_frames_follow(rng, boundary):
+    blur = Blur(PSFS["asymmetric"], (31, 37), boundary)
+    g = blur.forward(rng.random((1, *blur.scene_shape)))
+    found = [solved(pcg, Problem(blur, 1e-2, **how), g) for how in ({"reuse": True}, {"frames": 8}, {})]
+    steps = [info.iterations for _, info in found]
+    assert steps[0] == steps[1] < steps[2]
+    assert max(relative_error(f, found[0][0]) for f, _ in found) <= 1e-6
 
 
 @pytest.mark.parametrize("boundary", [b for b in BOUNDARIES if b != "periodic"])
@@ -59,7 +70,7 @@ def test_few_iterations_whatever_the_size(rng):
     for n in (64, 160):
         blur = Blur(psf.gaussian(9, 1.5), (n, n))
         g = blur.forward(rng.random((1, n, n)))
-        iterations.append(solved(pcg, Problem(blur, 1e-3), g)[1].iterations)
+        iterations.append(solved(pcg, Problem(blur, 1e-3, reuse=True), g)[1].iterations)
     assert max(iterations) <= 8
 
 
