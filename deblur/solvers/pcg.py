@@ -31,7 +31,7 @@ would split G into one small dense matrix a frequency; those are inverted once
 (the two opposite edges together). This is wrong in the four corners, which are
 corrected by the inverse of G restricted to a patch at each, where λ is not so
 small that a patch is too short-sighted. Patches save a third to a half of the
-iterations and take as long to set up as several solves: on the CPU they are for
+iterations and take as long to set up as several solves: they are for
 factors that serve many frames. Bands and patches overlap, and a value
 is taken from one of them only (a restricted additive Schwarz preconditioner).
 It is not symmetric, so the iteration is GMRES, which minimises the residual
@@ -78,7 +78,7 @@ from .refine import Correction, refined, singular
 
 _RESTART = 300
 _BASIS_BYTES = 1 << 30  # what GMRES may keep before it restarts
-_MANY = 8  # frames for which a CPU sets up patches at the corners
+_MANY = 8  # frames for which patches at the corners are set up
 
 
 def refuses(problem: Problem) -> str | None:
@@ -180,8 +180,7 @@ class _Schwarz:
         self._border, self._bands = border, []
         patches: list[Patch] = []
         psf, lengths = border.blur.psf, embedding.lengths
-        many = problem.reuse or problem.frames >= _MANY or problem.device.gpu is not None
-        if many and len(border.bands) == 2:
+        if (problem.reuse or problem.frames >= _MANY) and len(border.bands) == 2:
             sizes = zip(border.shape, border.depth, psf.shape, strict=True)
             room = all(n >= 2 * (2 * e + m) for n, e, m in sizes)
             kernel = problem.device.fft.irfft2(1 / embedding.symbol, s=lengths)
