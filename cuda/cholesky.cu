@@ -92,7 +92,7 @@ __device__ __forceinline__ void multiply_rows(leaf_t* s, real* stages, int* limi
     constexpr int PART = 32 / DEPTH, LONGEST = 4 * LEAF / DEPTH;
     const int steps = (stop - first) * (LEAF / DEPTH), t = threadIdx.x;
     Sums sums;
-    // Beyond the last row the last one again, whose products nobody looks at.
+    // Beyond the last row the last one again, whose products are not used.
     constexpr int ROW = DEPTH / VECTOR, STEP = LEAF_THREADS / ROW;
     auto row_of = [&](int tile, int q) { return minimum((index_t)tile * LEAF + q, n - 1) * lda + (index_t)first * LEAF; };
     const real* from[2][TILE / STEP];

@@ -6,7 +6,7 @@
 //
 // Kernels (a row of blocks for each system of n contiguous elements)
 //   curve     alpha = <r, z> / <p, A p>                                   reads 2 n
-//   advance   x += alpha p, r -= alpha A p, and what convergence is judged by    reads 5 n, writes 2 n
+//   advance   x += alpha p, r -= alpha A p, and what convergence is decided by  reads 5 n, writes 2 n
 //   energy    beta = <r, z> / <r, z> before                               reads 2 n
 //   turn      p = z + beta p                                              reads 2 n, writes n
 // z may be a part of larger arrays.

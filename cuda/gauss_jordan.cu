@@ -58,7 +58,7 @@ struct alignas(16) Offer {
 };
 
 // 16 blocks of one cluster: offers are written straight into the other blocks' shared memory, where they count
-// themselves in at a barrier object of that block. Nobody waits for more than the 16 offers. A mailbox is written anew
+// themselves in at a barrier object of that block. No block waits for more than the 16 offers. A mailbox is written anew
 // two columns later, by a block that has the owner's next offer and so knows that the old ones have been read.
 struct Cluster {
     Offer offers[2][CLUSTER];

@@ -1,7 +1,7 @@
 // Sums and sums of squares in double precision, whatever the dtype, and the largest modulus, in one pass (reduce.cuh).
 //
 // The simple version squares into an array of doubles, twice the bytes of the image written and read again, and adds that
-// up. Kernels: add_up, one row of blocks for each sum; judged, four sums at once; largest. Bytes: the arrays, once.
+// up. Kernels: add_up, one row of blocks for each sum; residuals, four sums at once; largest. Bytes: the arrays, once.
 
 #include "reduce.cuh"
 
@@ -47,10 +47,10 @@ __device__ __forceinline__ double own(const real* x, long long ld, long long str
 // out: the sums of the squares of b, a - lambda f (`planes` of rows x cols), g and d (`images` of image_rows x image_cols).
 // Four blocks a multiprocessor leave 64 registers a thread; with 40 the sums would be spilled.
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
-judged(double* out, int planes, const real* b, long long ldb, long long stride_b, const real* a, long long lda, long long stride_a,
-       const real* f, long long ldf, long long stride_f, real lambda, unsigned rows, unsigned cols, int images, const real* g,
-       long long ldg, long long stride_g, const real* d, long long ldd, long long stride_d, unsigned image_rows,
-       unsigned image_cols, double* partial, unsigned* tickets) {
+residuals(double* out, int planes, const real* b, long long ldb, long long stride_b, const real* a, long long lda, long long stride_a,
+          const real* f, long long ldf, long long stride_f, real lambda, unsigned rows, unsigned cols, int images, const real* g,
+          long long ldg, long long stride_g, const real* d, long long ldd, long long stride_d, unsigned image_rows,
+          unsigned image_cols, double* partial, unsigned* tickets) {
     double sums[4] = {own(b, ldb, stride_b, planes, rows, cols), 0, own(g, ldg, stride_g, images, image_rows, image_cols),
                       own(d, ldd, stride_d, images, image_rows, image_cols)};
     const index_t plane = (index_t)rows * cols;

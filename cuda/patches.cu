@@ -15,7 +15,7 @@
 //                   take rows and columns, for the cosines. Rows of shared memory are SIDE + 1 apart: rows, columns and
 //                   pixels all are read without bank conflicts.
 //   divide          the sum of the patches at each pixel by the sum of their weights
-// What comes back to a pixel is added up in integers, in an order that nobody knows: the sum is the same each time. Their
+// What comes back to a pixel is added up in integers, in no fixed order: the sum is the same each time. Their
 // unit is 2^-35 of the largest |pixel|, and a sum of weights (each between 2^-10 and 1000 where the noise is the same
 // everywhere) times values stays below 2^63 for any groups with up to 4000 patches at a place.
 //

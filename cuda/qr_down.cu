@@ -44,7 +44,7 @@ template <int ROWS> constexpr int DOWN_BYTES =
     PANEL_BYTES<ROWS> + ((4 + WARPS) * NB + 2 * WARPS * ROWS) * PITCH * sizeof(real);
 static_assert(sizeof(Down<4>) == DOWN_BYTES<4> && sizeof(Down<32>) == DOWN_BYTES<32>, "no gaps in a Down");
 
-// What the block has written before its last barrier is seen by whoever has seen this.
+// What the block has written before its last barrier is seen by every block that has seen this.
 __device__ __forceinline__ void publish(unsigned* counter, unsigned value) {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
     release(counter, value);
@@ -192,7 +192,7 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<R
         if (holds)
             UNROLL for (int k = 0; k < COUNT; ++k) x[k] = s.u[warp * COUNT + k][lane];
         factor(x, width, s.panel, [&] {
-            if (lane == 0 && c > 0) publish(g.progress + 1, c);  // here nobody waits for what that waits for
+            if (lane == 0 && c > 0) publish(g.progress + 1, c);  // here no block waits for what that waits for
             if (c + 1 == panels) return;
             while (acquire(g.progress + 2 + c + 1) == 0) continue;
             __syncwarp();

@@ -243,7 +243,7 @@ qr_up_sweep(const real* o, real* r, long long ldr, int n, int columns, real* w, 
         UNROLL for (int a = 0; a < EACH; ++a) store_row(&y[warp * 4 * EACH + group + 4 * a][quad], acc[a]);
         __syncthreads();
         UNROLL for (int half = 0; half < STEP / NB; ++half) {
-            UNROLL for (int b = 0; b < 4; ++b) {  // as they were loaded: nobody else's entries are read or overwritten
+            UNROLL for (int b = 0; b < 4; ++b) {  // as they were loaded: no other thread's entries are read or overwritten
                 const int row = half * NB + (across ? quad + b : i), c = across ? i : quad + b;
                 if (top + row < n && c < width)
                     matrix[across ? c * ld + top + row : (index_t(top) + row) * ld + c] =

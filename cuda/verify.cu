@@ -4,7 +4,7 @@
 // By Parseval's theorem the norms are sums over the spectra of the scene and the image, so that only Hf, which the caller
 // wants, is transformed back.
 //
-//   judged   of a scene's and an image's spectra, h f and the sums of squares of conj(h) (g - h f) - lambda f and
+//   measured of a scene's and an image's spectra, h f and the sums of squares of conj(h) (g - h f) - lambda f and
 //            conj(h) g: the residual of the normal equations and its right-hand side
 // Bytes: reads both spectra, writes one, and reads h once for each block of spectra.
 
@@ -15,8 +15,8 @@ constexpr int THREADS = 256;
 // f becomes h f times `scale`. Columns of half spectra stand for their conjugates, too, but for the first and, where
 // `even`, the last.
 extern "C" __global__ void __launch_bounds__(THREADS)
-judged(real* f, const real* g, const real* h, int planes, long long plane, unsigned half, int even, real lambda, real scale,
-       double* sums, double* partial, unsigned* tickets) {
+measured(real* f, const real* g, const real* h, int planes, long long plane, unsigned half, int even, real lambda, real scale,
+         double* sums, double* partial, unsigned* tickets) {
     double sum[2] = {};
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
         const unsigned col = (unsigned)(i % half);

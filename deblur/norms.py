@@ -30,7 +30,7 @@ def residual_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array)
     sums, planes = cupy.empty(4, np.float64), b[0]
     room = kernels.Reduction("norms", math.prod(planes.shape[1:]), 4)
     scenes, images = (*b, *a, *f, lam, *planes.shape[1:]), (len(g[0]), *g, *d, *g[0].shape[1:])
-    room.launch("judged", sums, len(planes), *scenes, *images, dtype=planes.dtype)
+    room.launch("residuals", sums, len(planes), *scenes, *images, dtype=planes.dtype)
     return np.sqrt(sums.get()).tolist()
 
 

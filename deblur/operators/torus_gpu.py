@@ -268,7 +268,7 @@ def residual_norms(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array,
     sums = cupy.empty(2, np.float64)
     view = [a.view(real) for a in (spectra[1], spectra[0], cupy.ascontiguousarray(h))]
     args = (*view, planes, h.size, half, lengths[-1] % 2 == 0, lam, 1 / math.prod(lengths), sums)
-    kernels.Reduction("verify", h.size, 2).launch("judged", *args, dtype=real)
+    kernels.Reduction("verify", h.size, 2).launch("measured", *args, dtype=real)
     seen = cupy.empty((planes, *lengths), real)
     back.fft(spectra[1], seen, 0)
     return seen.reshape(g.shape), sums / math.prod(lengths)
