@@ -68,17 +68,15 @@ def scratch(a: Array, given: Any, overwrite: bool, *, empty: bool = False) -> Ar
     """A contiguous array with the values of `a` that may be destroyed, or, if `empty`, room for a result.
 
     `a` is what `as_matrix` made of the caller's `given`. It is returned itself where the caller allows it
-    (`overwrite`) or where it is already a converted copy; otherwise, and where it is not contiguous, a copy is.
+    (`overwrite`) or where it is a converted copy already; otherwise, and where it is not contiguous, a copy is.
     """
-    if isinstance(given, np.ndarray) or is_cupy(given):
-        converted = given.dtype != a.dtype
-    else:
-        converted = isinstance(given, (list, tuple))  # anything else may lend its own memory
-    if overwrite and not converted and not getattr(a.flags, "writeable", True):
+    xp = get_xp(a)
+    lent = xp.may_share_memory(a, given)
+    if overwrite and lent and not getattr(a.flags, "writeable", True):
         raise ValueError("a is read-only and cannot be overwritten: leave out overwrite_a=True")
-    if (converted or overwrite) and (a.flags.f_contiguous or a.flags.c_contiguous):
+    if (overwrite or not lent) and (a.flags.f_contiguous or a.flags.c_contiguous):
         return a
-    return get_xp(a).empty_like(a) if empty else a.copy(order="K")
+    return xp.empty_like(a) if empty else a.copy(order="K")
 
 
 def position(k: int, last: int, size: int | None = None) -> int:

@@ -70,8 +70,6 @@ def deconvwnr(img: Array, psf: Array, nsr: Any = 0.0, icorr: Any = None) -> Arra
     img, x, xp = as_image(img, "img")
     kernel = as_psf(psf, x)
     otf = psf2otf(kernel, x.shape)
-    noise: Any
-    signal: Any
     if icorr is None:
         noise, signal = as_real(nsr, "nsr", x), 1.0
         if bool((noise < 0).any()) or not (noise.size == 1 or noise.shape == x.shape):

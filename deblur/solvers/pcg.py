@@ -129,12 +129,14 @@ def _concentrated(kernel: Array, psf: np.ndarray) -> bool:
     """Whether M's kernel is so concentrated that a patch of the PSF's size sees most of it.
 
     A patch cuts the kernel off where it ends; if most of the kernel lies farther out, as it does for
-    small λ, the patch is a worse guess than the band. Measured, patches help while at most 0.66 of its norm lies there.
+    small λ, the patch is a worse guess than the band. Measured on seven PSFs, three boundaries and λ from 1e-5 to 1e-2,
+    patches take 0.4 times the iterations where at most a third of its norm lies there, as many up to a half, 1.3 times
+    as many up to two thirds, and more beyond.
     """
     y, x = (m // 2 for m in psf.shape)
     rows, cols = ([slice(n + 1), slice(size - n, size)] for n, size in zip((y, x), kernel.shape, strict=True))
     *near, whole = norms_of(*(kernel[r, c] for r in rows for c in cols), kernel)
-    return math.hypot(*near) ** 2 > (1 - 0.66**2) * whole**2
+    return math.hypot(*near) ** 2 > 0.75 * whole**2
 
 
 def _corner_patches(border: Border, kernel: Array, problem: Problem) -> list[Patch]:

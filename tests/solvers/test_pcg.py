@@ -47,6 +47,11 @@ def test_corners_are_corrected_where_many_frames_follow(rng, boundary):
     steps = [info.iterations for _, info in found]
     assert steps[0] == steps[1] < steps[2]
     assert max(relative_error(f, found[0][0]) for f, _ in found) <= 1e-6
+    # With a small λ a patch is too short-sighted, and is left out.
+    blur = Blur(psf.disk(9), (80, 80), boundary)
+    g = blur.forward(rng.random((1, *blur.scene_shape)))
+    steps = [solved(pcg, Problem(blur, 1e-4, reuse=reuse), g)[1].iterations for reuse in (True, False)]
+    assert steps[0] <= steps[1]
 
 
 @pytest.mark.parametrize("boundary", [b for b in BOUNDARIES if b != "periodic"])
