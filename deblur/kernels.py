@@ -378,9 +378,9 @@ def _block_size(stem: str) -> int:
     return int(Constants(stem).THREADS)
 
 
-def spread(stem: str, name: str, size: int, *args: Any, dtype: Any, rows: int = 1) -> None:
-    """Launch a kernel of ``cuda/<stem>.cu`` over `size` elements, or over `size` elements in each of `rows`."""
-    launch(stem, name, (blocks(stem, size, rows), rows), _block_size(stem), *args, dtype=dtype)
+def spread(stem: str, name: str, size: int, *args: Any, dtype: Any) -> None:
+    """Launch a kernel of ``cuda/<stem>.cu`` over `size` elements."""
+    launch(stem, name, blocks(stem, size), _block_size(stem), *args, dtype=dtype)
 
 
 class Reduction:
@@ -406,15 +406,10 @@ class Reduction:
         self._partial = cupy.empty(numbers * rows * self.blocks, np.float64)
         self._tickets = cupy.zeros(rows, np.uint32)
 
-    def launch(self, name: str, *args: Any, dtype: Any, rows: tuple[int, ...] | None = None) -> None:
-        """Launch the kernel `name`, whose last two parameters are ``partial`` and ``tickets``.
-
-        `rows` are the grid's second and third extent: by default all rows in one.
-        """
-        grid = (self.blocks, *((self._rows,) if rows is None else rows))
-        launch(
-            self._stem, name, grid, _block_size(self._stem), *args, self._partial, self._tickets, dtype=dtype
-        )  # fmt: skip
+    def launch(self, name: str, *args: Any, dtype: Any) -> None:
+        """Launch the kernel `name`, whose last two parameters are ``partial`` and ``tickets``."""
+        room, grid = (self._partial, self._tickets), (self.blocks, self._rows)
+        launch(self._stem, name, grid, _block_size(self._stem), *args, *room, dtype=dtype)
 
 
 def fused(function: Callable) -> Callable:

@@ -125,7 +125,7 @@ class Problem:
         float32 or float64, of all arrays.
     device : Device
     frames : int
-        Images that will be solved for together; used by the choice of method alone.
+        Images that will be solved for together; used by the choice of method, and by `pcg` to see what set-up pays.
     reuse : bool
         Whether more images follow, so that the factor will be used again.
     stop : Stop

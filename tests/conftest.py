@@ -1,8 +1,8 @@
 """Fixtures of the whole suite.
 
-The functions that ``slow.txt`` names take more than two seconds for one case or five in all. They are marked `slow`,
-and ``make test-slow`` runs them: they are half of the suite's time. Those marked `gpu` need an NVIDIA GPU and are
-skipped elsewhere.
+The functions that ``slow.txt`` names take more than two seconds for one case or five in all, or share a fixture that
+does. They are marked `slow`, and ``make test-slow`` runs them: they are half of the suite's time. Those marked `gpu`
+need an NVIDIA GPU and are skipped elsewhere.
 """
 
 from concurrent.futures import ThreadPoolExecutor
