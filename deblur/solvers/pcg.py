@@ -30,9 +30,9 @@ went on periodically in that direction, Fourier transforms along the edge
 would split G into one small dense matrix a frequency; those are inverted once
 (the two opposite edges together). This is wrong in the four corners, which are
 corrected by the inverse of G restricted to a patch at each, where λ is not so
-small that a patch is too short-sighted. Patches save a third to a half of the
-iterations and take as long to set up as several solves: they are for
-factors that serve many frames. Bands and patches overlap, and a value
+small that a patch is too short-sighted. Patches save a third of the iterations
+and more. To set large ones up takes as long as several solves: they are for
+factors that serve many frames, or large ones. Bands and patches overlap, and a value
 is taken from one of them only (a restricted additive Schwarz preconditioner).
 It is not symmetric, so the iteration is GMRES, which minimises the residual
 itself, and the residual of G s is that of A z.
@@ -78,7 +78,6 @@ from .refine import Correction, refined, singular
 
 _RESTART = 300
 _BASIS_BYTES = 1 << 30  # what GMRES may keep before it restarts
-_MANY = 8  # frames for which patches at the corners are set up
 
 
 def refuses(problem: Problem) -> str | None:
@@ -139,10 +138,15 @@ def _concentrated(kernel: Array, psf: np.ndarray) -> bool:
     return math.hypot(*near) ** 2 > 0.75 * whole**2
 
 
+def _beyond(m: int) -> int:
+    """How far a patch reaches along an edge beyond the depth of the border, for a PSF of so many pixels."""
+    return (m + 3) // 4
+
+
 def _corner_patches(border: Border, kernel: Array, problem: Problem) -> list[Patch]:
     """For a patch of the border at each corner: its places, those that it replaces, and its rows of G⁻¹ for them."""
     xp, blur = problem.xp, border.blur
-    reach = [e + (m + 3) // 4 for e, m in zip(border.depth, blur.psf.shape, strict=True)]
+    reach = [e + _beyond(m) for e, m in zip(border.depth, blur.psf.shape, strict=True)]
     cut = tuple(q + e for q, e in zip(reach, border.depth, strict=True))
     small = Blur(blur.psf, (cut[0], cut[1]), blur.boundary, origin=blur.origin)
     kernel = kernel.astype(np.float32)
@@ -182,9 +186,11 @@ class _Schwarz:
         self._border, self._bands = border, []
         patches: list[Patch] = []
         psf, lengths = border.blur.psf, embedding.lengths
-        if (problem.reuse or problem.frames >= _MANY) and len(border.bands) == 2:
-            sizes = zip(border.shape, border.depth, psf.shape, strict=True)
-            room = all(n >= 2 * (2 * e + m) for n, e, m in sizes)
+        if len(border.bands) == 2:
+            sizes = [*zip(border.shape, border.depth, psf.shape, strict=True)]
+            pixels = math.prod(e + _beyond(m) for _, e, m in sizes) - math.prod(_beyond(m) for _, _, m in sizes)
+            worth = problem.reuse or pixels**2 <= problem.frames * math.prod(border.shape)
+            room = worth and all(n >= 2 * (2 * e + m) for n, e, m in sizes)
             kernel = problem.device.fft.irfft2(1 / embedding.symbol, s=lengths)
             if room and _concentrated(kernel, psf):
                 patches = _corner_patches(border, kernel, problem)
