@@ -42,9 +42,9 @@ def test_equals_the_dense_answer_with_bands_and_corners(rng, xp, boundary):
     assert check_against_dense(reused, rng, boundary, [(31, 37)], names, lam=1e-2, xp=xp) >= 3
 
 
-@pytest.mark.parametrize("boundary", ["zero", "reflect", "unknown"])
+@pytest.mark.parametrize("boundary", ["zero", "unknown"])
 def test_large_corners_are_corrected_where_many_frames_follow(rng, boundary):
-    blur = Blur(psf.gaussian(9, 1.5), (50, 51), boundary)
+    blur = Blur(np.pad(PSFS["asymmetric"], ((4, 0), (6, 0))), (50, 51), boundary)
     g = blur.forward(rng.random((1, *blur.scene_shape)))
     found = [solved(pcg, Problem(blur, 1e-2, **how), g) for how in ({"reuse": True}, {"frames": 8}, {})]
     steps = [info.iterations for _, info in found]
