@@ -13,13 +13,14 @@ import numpy as np
 import scipy
 
 from ..device import Array, Device, all_true, as_real, asnumpy, check_finite, get_xp, is_cupy, unwrapped
-from ..errors import SingularMatrixError, check_count
+from ..errors import SingularMatrixError, check_count, check_flags
 
 
 def as_float(a: Any, name: str, *, dtype: np.dtype | None = None, finite: bool = True) -> Array:
     """`device.as_real`, checked for NaN and infinity if `finite`. On a GPU no stream may be in capture."""
     if is_cupy(a):
         Device.of(a).refuse_capture("linear algebra")
+    check_flags(check_finite=finite)
     a = as_real(a, name, dtype)
     if finite:
         check_finite(a, name)
@@ -72,6 +73,7 @@ def scratch(a: Array, given: Any, overwrite: bool, name: str = "a", *, order: st
     its memory order does not serve, a copy is. `order` is "F" where column-major order is needed,
     or "K" where either order will do.
     """
+    check_flags(**{f"overwrite_{name}": overwrite})
     if isinstance(given, np.ndarray) or is_cupy(given):
         converted = given.dtype != a.dtype
     else:

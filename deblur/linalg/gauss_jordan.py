@@ -40,12 +40,7 @@ _PROBES = 4  # right-hand sides from which the condition is estimated
 STRIP = 64  # rows handled at a time where an expression needs a temporary
 
 
-def gauss_jordan_inverse(
-    a: Any,
-    *,
-    overwrite_a: bool = False,
-    check_finite: bool = True,
-) -> Array:
+def gauss_jordan_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """Inverse of a square matrix by blocked, in-place Gauss-Jordan elimination.
 
     Parameters
@@ -91,7 +86,7 @@ def gauss_jordan_inverse(
     ----------
     .. [1] E. S. Quintana-Ortí et al., SIAM J. Sci. Comput. 22 (2001) 1762-1771.
     """
-    given, a = a, checks.as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
+    given, a = a, checks.as_matrix(a, square=True, finite=not is_cupy(a) and check_finite)
     n = len(a)
     if not is_cupy(a):
         a = checks.scratch(a, given, overwrite_a)
@@ -119,12 +114,7 @@ def gauss_jordan_inverse(
 
 
 def gauss_jordan_solve(
-    a: Any,
-    b: Any,
-    *,
-    overwrite_a: bool = False,
-    overwrite_b: bool = False,
-    check_finite: bool = True,
+    a: Any, b: Any, *, overwrite_a: bool = False, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
     """Solution of A X = B by blocked Gauss-Jordan elimination of A augmented with B.
 

@@ -21,18 +21,13 @@ from typing import Any
 import scipy
 
 from ..device import Array, get_xp, is_cupy
+from ..errors import check_flags
 from . import checks, triangular_gpu
 from .pivots_gpu import PivotStatus
 from .transpose import TILE
 
 
-def gets(
-    l: Any,
-    *,
-    lower: bool = True,
-    overwrite_l: bool = False,
-    check_finite: bool = True,
-) -> Array:
+def gets(l: Any, *, lower: bool = True, overwrite_l: bool = False, check_finite: bool = True) -> Array:
     """Inverse of a triangular matrix.
 
     Parameters
@@ -67,7 +62,8 @@ def gets(
     LinAlgWarning
         If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
-    given, l = l, checks.as_matrix(l, "l", square=True, finite=check_finite and not is_cupy(l))
+    check_flags(lower=lower)
+    given, l = l, checks.as_matrix(l, "l", square=True, finite=not is_cupy(l) and check_finite)
     if is_cupy(l):
         status = PivotStatus()
         l = triangular_gpu.inverse(checks.scratch(l, given, overwrite_l, "l"), lower, status)
@@ -82,13 +78,7 @@ def gets(
 
 
 def solve_triangular(
-    l: Any,
-    b: Any,
-    *,
-    trans: bool = False,
-    lower: bool = True,
-    overwrite_b: bool = False,
-    check_finite: bool = True,
+    l: Any, b: Any, *, trans: bool = False, lower: bool = True, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
     """Solution of L X = B, or of Lᵀ X = B with ``trans=True``, for a triangular L.
 
@@ -128,6 +118,7 @@ def solve_triangular(
         If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
     given = b
+    check_flags(trans=trans, lower=lower)
     l, b = checks.as_system(l, b, ("l", "b"), finite=check_finite)
     checks.check_pivots(l.diagonal())
     b = checks.scratch(b, given, overwrite_b, "b")
