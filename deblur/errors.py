@@ -115,6 +115,13 @@ def check_count(value: Any, name: str, least: int = 1) -> int:
     return int(value)
 
 
+def check_flags(**flags: Any) -> None:
+    """TypeError unless each value is True or False; 1 and 0 are, too."""
+    for name, value in flags.items():
+        if not (isinstance(value, bool | np.bool_ | int) and value in (0, 1)):
+            raise TypeError(f"{name} must be True or False, not {shown(value)}")
+
+
 def generator(seed: Any) -> np.random.Generator:
     """The random numbers of a seed, a whole number >= 0; a generator itself; others at each call for None."""
     given = seed is None or isinstance(seed, np.random.Generator)

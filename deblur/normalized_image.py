@@ -15,6 +15,7 @@ from .errors import MethodError
 from .frames import ALL, Frames, Part
 from .methods import together
 from .normalization import Scale, shifted
+from .norms import largest
 from .options import DETECTORS
 from .problem import Problem
 from .request import Request
@@ -59,6 +60,8 @@ class NormalizedImage:
                 f"background={background:g} is more than any pixel of dtype {given} holds: such images are scaled to "
                 f"[0, 1], so divide it by {np.iinfo(given).max}"
             )
+        if background and background * np.finfo(frames.dtype).eps > (most := largest(seen) or 1.0):
+            raise ValueError(f"background={background:g} leaves no digit of an image of up to {most:.3g}; divide it")
         self.frames, self.prior, self.mask, self.parts = frames, request.prior, None, [ALL]
         self.scale = Scale.of(problem, seen)
         if not request.linear:

@@ -447,6 +447,8 @@ def reconstruct(
         If λ is so small (or 0) that the matrix cannot be inverted.
     ConvergenceError
         If the image does not solve the problem; carries the `Result`.
+    OverflowError
+        If the dtype does not hold the restored image: the scales of image and PSF lie too far apart.
 
     Warns
     -----

@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from .device import asnumpy, check_finite, is_cupy, require_memory, unwrapped
-from .errors import ConvergenceError, check_choice, check_dtype, check_number
+from .errors import ConvergenceError, check_choice, check_count, check_dtype, check_number
 from .image import as_float
 from .linalg.band_triangle import BandTriangle
 from .linalg.qr_model import METHODS
@@ -210,7 +210,7 @@ class QRDeblurrer:
         """Hide the pixels of a mask, or with `back` show them."""
         exposures = self._exposures
         hidden = asnumpy(check_mask(mask, exposures[0].blur.image_shape))
-        if not -len(exposures) <= number < len(exposures):
+        if check_count(number, "exposure", -len(exposures)) >= len(exposures):
             raise ValueError(f"there is no exposure {number}: there are {len(exposures)}, counted from 0")
         check_choice(method, METHODS, "method")
         at = range(len(exposures))[number]

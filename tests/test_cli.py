@@ -139,10 +139,7 @@ OPTIONS = {
     "automatic mask": (["--mask", "auto"], {"mask": "auto"}),
     "gamma": (["--gamma", "srgb", "--mask", "saturated"], {"gamma": "srgb", "mask": "saturated"}),
     "huber": (["--method", "tv2", "--data", "huber"], {"method": "tv2", "data": "huber"}),
-    "light": (
-        ["--bounds", "nonnegative", "--background", "0.01"],
-        {"bounds": "nonnegative", "background": 0.01},
-    ),
+    "light": (["--bounds", "nonnegative", "--background", "0.01"], {"bounds": "nonnegative", "background": 0.01}),
 }
 
 

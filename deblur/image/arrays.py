@@ -102,8 +102,14 @@ def as_float(image: Array, dtype: Any = np.float64) -> Array:
     return xp.maximum(scaled, -1.0) if kind == "i" else scaled
 
 
+def shaped(image: Any) -> Array:
+    """`image` itself if it has a shape, of whatever library; else as an array."""
+    return image if hasattr(image, "shape") and hasattr(image, "ndim") else unwrapped(image, "the image")
+
+
 def is_colour(image: Array) -> bool:
     """Whether this module takes `image` as colour: three or more axes, the last of length 3."""
+    image = shaped(image)
     return image.ndim >= 3 and image.shape[-1] == 3
 
 

@@ -44,7 +44,7 @@ def linear_light(image: Array) -> Array:
     xp = get_xp(image)
     check_levels(image)
     x = as_float(image)
-    least, largest = (float(f(x)) for f in (xp.min, xp.max))
+    least, largest = (float(f(x)) if x.size else 0.0 for f in (xp.min, xp.max))
     if not (least >= -1 and largest <= 2):
         raise ValueError(
             f"gamma='srgb' needs numbers from 0, black, to 1, white, and these go from {least:.4g} to {largest:.4g}; "

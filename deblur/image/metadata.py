@@ -14,8 +14,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..device import Array
+from ..errors import check_axis, check_count
 from . import ome, png
-from .arrays import is_colour
+from .arrays import is_colour, shaped
 
 # Tags by which a TIFF says how its pixels are stored, how large they are, and what is read apart from EXIF here.
 _STORAGE = {*range(254, 267), 273, *range(277, 298), 301, *range(317, 348), *range(512, 533), 700, 34675}
@@ -160,8 +161,8 @@ def upright(a: Array, orientation: int, rows: int | None = None) -> Array:
     rows : int, optional
         The axis of the rows, which that of the columns follows; by default as `read` gives images.
     """
-    if rows is None:
-        rows = -3 if is_colour(a) else -2
+    a, orientation = shaped(a), check_count(orientation, "orientation", 0)
+    rows = (-3 if is_colour(a) else -2) if rows is None else check_axis(rows, a.ndim, "rows")
     if turned(orientation):
         a = a.swapaxes(rows, rows + 1)
     if orientation in (3, 4, 7, 8):

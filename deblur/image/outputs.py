@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import check_path
+from ..errors import check_flags, check_path, shown
 from .ome import files_of_set
 from .reading import FilePath, located
 from .stores import is_store
@@ -41,6 +41,8 @@ def check_output(path: FilePath, inputs: Iterable[FilePath] = ()) -> Path:
         If an input and the output overlap, also by links inside the input.
     """
     target = Path(os.path.realpath(check_path(path)))
+    if isinstance(inputs, str | os.PathLike) or not isinstance(inputs, Iterable):
+        raise TypeError(f"inputs must be a list of paths, not {shown(inputs)}")
     own, *near = _identities(target)
     for source in (located(name)[0] for name in inputs if name):
         if not source.exists():
@@ -98,6 +100,7 @@ def check_writable(path: FilePath, overwrite: bool = False, *, inputs: Iterable[
     ValueError
         As from `check_output`.
     """
+    check_flags(overwrite=overwrite)
     path = check_path(path)
     target = Path(os.path.realpath(path))
     store = path.suffix == ".zarr"

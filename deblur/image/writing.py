@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, as_real, asnumpy, check_finite, unwrapped
-from ..errors import check_path
+from ..errors import as_number, check_path, shown
 from . import png
-from .arrays import as_float, is_colour
+from .arrays import as_float, is_colour, shaped
 from .light import measured
 from .metadata import FITS, Metadata, fits, tiff
 from .outputs import Content, check_writable, write_whole
@@ -51,7 +51,7 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
         raise ValueError(f"{path}: cannot write {kind}; use one of {', '.join(FORMATS)}")
     if suffix in FITS and find_spec("astropy") is None:
         raise ValueError(f"{path} is a FITS file; install astropy to write it (pip install astropy)")
-    is_tiff = suffix.startswith(".tif")
+    is_tiff, image = suffix.startswith(".tif"), shaped(image)
     pages = image.ndim - is_colour(image)
     if pages not in (2, 3) or image.size == 0:
         raise ValueError(f"an image is (M, N), (M, N, 3), (K, M, N) or (K, M, N, 3), not shape {image.shape}")
@@ -65,21 +65,16 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
     if bits is None:
         own = 8 * image.dtype.itemsize if image.dtype.kind in "bu" else 0
         bits = own if own in FORMATS[suffix] else 32 if 32 in FORMATS[suffix] else 8
-    if bits not in FORMATS[suffix]:
+    if as_number(bits) not in FORMATS[suffix]:
         held = " or ".join(map(str, FORMATS[suffix]))
-        others = [other for other, depths in FORMATS.items() if bits in depths]
+        others = [other for other, depths in FORMATS.items() if as_number(bits) in depths]
         instead = f"; {', '.join(others)} hold {bits}" if others else ""
         raise ValueError(f"{path}: {suffix} holds {held} bits a sample, not {bits!r}{instead}")
     return bits
 
 
 def write(
-    path: FilePath,
-    image: Array,
-    *,
-    bits: int | None = None,
-    overwrite: bool = False,
-    metadata: Metadata | None = None,
+    path: FilePath, image: Array, *, bits: int | None = None, overwrite: bool = False, metadata: Metadata | None = None
 ) -> int:
     """Write an image file: PNG, JPEG, WebP (without loss), TIFF or FITS, by the suffix.
 
@@ -115,6 +110,10 @@ def write(
         If the image holds NaN or infinity, or does not fit the format.
     """
     path = check_writable(path, overwrite)
+    if not isinstance(metadata, Metadata | None):
+        raise TypeError(
+            f"metadata must be a Metadata, as read_with_metadata returns it, or None, not {shown(metadata)}"
+        )
     image = asnumpy(unwrapped(image, "the image"))
     bits = check_format(path, image, bits)
     as_real(image[:0], "the image")  # refuses other dtypes than numbers

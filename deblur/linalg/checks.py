@@ -13,13 +13,14 @@ import numpy as np
 import scipy
 
 from ..device import Array, Device, all_true, as_real, asnumpy, check_finite, get_xp, is_cupy, unwrapped
-from ..errors import SingularMatrixError, check_count
+from ..errors import SingularMatrixError, check_count, check_flags
 
 
 def as_float(a: Any, name: str, *, dtype: np.dtype | None = None, finite: bool = True) -> Array:
     """`device.as_real`, checked for NaN and infinity if `finite`. On a GPU no stream may be in capture."""
     if is_cupy(a):
         Device.of(a).refuse_capture("linear algebra")
+    check_flags(check_finite=finite)
     a = as_real(a, name, dtype)
     if finite:
         check_finite(a, name)
@@ -70,6 +71,7 @@ def scratch(a: Array, given: Any, overwrite: bool, *, empty: bool = False) -> Ar
     `a` is what `as_matrix` made of the caller's `given`. It is returned itself where the caller allows it
     (`overwrite`) or where it is a converted copy already; otherwise, and where it is not contiguous, a copy is.
     """
+    check_flags(overwrite_a=overwrite)
     xp = get_xp(a)
     lent = xp.may_share_memory(a, given)
     if overwrite and lent and not getattr(a.flags, "writeable", True):

@@ -60,7 +60,7 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
     TypeError
         If `a` is complex, sparse or masked.
     """
-    given, a = a, checks.as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
+    given, a = a, checks.as_matrix(a, square=True, finite=not is_cupy(a) and check_finite)
     if is_cupy(a):
         room = checks.scratch(a, given, overwrite_a, empty=True)
         return cholesky_gpu.cholesky(a, room, given)[0]
@@ -160,7 +160,7 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     n³ operations, half of what a general inverse takes. To apply the inverse to a few vectors, use
     `cholesky` and `cholesky_solve` instead: a third of the operations, and more accurate.
     """
-    given, a = a, checks.as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
+    given, a = a, checks.as_matrix(a, square=True, finite=not is_cupy(a) and check_finite)
     if is_cupy(a):
         room = checks.scratch(a, given, overwrite_a, empty=True)
         return cholesky_gpu.inverse(a, room, given)

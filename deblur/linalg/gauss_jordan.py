@@ -86,7 +86,7 @@ def gauss_jordan_inverse(a: Any, *, overwrite_a: bool = False, check_finite: boo
     ----------
     .. [1] E. S. Quintana-Ortí et al., SIAM J. Sci. Comput. 22 (2001) 1762-1771.
     """
-    given, a = a, checks.as_matrix(a, square=True, finite=check_finite and not is_cupy(a))
+    given, a = a, checks.as_matrix(a, square=True, finite=not is_cupy(a) and check_finite)
     n = len(a)
     if not is_cupy(a):
         a = checks.scratch(a, given, overwrite_a)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..device import Array, cupy
+from ..device import Array, cupy, unwrapped
 from ..errors import NoGPUError, check_choice, check_count, check_dtype, shown
 from ..graphs import replay, side_streams
 from .matmul_gpu import cublas_batch_at, gemm
@@ -66,7 +66,7 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
         Without CuPy.
     """
     check_choice(mode, MODES, "mode")
-    if np.ndim(shape) != 1 or len(shape) < 2 or dtype is None:
+    if unwrapped(shape, "shape").ndim != 1 or len(shape) < 2 or dtype is None:
         raise ValueError(f"shape must be (..., M, N), and dtype float32 or float64, not {shown(shape)} and {dtype!r}")
     dtype = check_dtype(dtype)
     *stack, m, n = (check_count(side, "each side of shape", 0) for side in shape)

@@ -6,7 +6,7 @@ import numpy as np
 import scipy
 
 from ..device import Array, check_finite as refuse_nonfinite, get_xp, is_cupy, unwrapped
-from ..errors import check_choice, check_count
+from ..errors import check_choice, check_count, check_flags
 from .checks import as_block, position
 from .qr import factor
 from .qr_plan import rotations_are_faster
@@ -81,6 +81,7 @@ def qr_insert(
     .. [2] R. Andrew, N. Dingle, "Implementing QR factorization updating algorithms
        on GPUs", Parallel Computing 40 (2014).
     """
+    check_flags(overwrite_qru=overwrite_qru, check_finite=check_finite)
     xp = get_xp(Q, R, u)
     Q, R, u = (xp.asarray(unwrapped(a, name)) for a, name in ((Q, "Q"), (R, "R"), (u, "u")))
     if max(Q.ndim, R.ndim, u.ndim) > 2 and not is_cupy(Q):  # stacks: SciPy's to serve or to refuse
@@ -101,13 +102,7 @@ def qr_insert(
 
 
 def insert(
-    Q: Array,
-    R: Array,
-    u: Array,
-    k: int,
-    which: str = "row",
-    rcond: float | None = None,
-    overwrite: bool = False,
+    Q: Array, R: Array, u: Array, k: int, which: str = "row", rcond: float | None = None, overwrite: bool = False
 ) -> tuple[Array, Array]:
     """`qr_insert` of a matrix `u` at 0 ≤ k, without any check."""
     xp, m, n, economic = get_xp(Q), len(Q), R.shape[1], _is_economic(Q)
@@ -131,13 +126,7 @@ def insert(
 
 
 def qr_delete(
-    Q: Array,
-    R: Array,
-    k: int,
-    p: int = 1,
-    which: str = "row",
-    overwrite_qr: bool = False,
-    check_finite: bool = True,
+    Q: Array, R: Array, k: int, p: int = 1, which: str = "row", overwrite_qr: bool = False, check_finite: bool = True
 ) -> tuple[Array, Array]:
     """The factorisation of A with rows or columns taken out, from that of A = QR.
 
@@ -176,6 +165,7 @@ def qr_delete(
     -----
     See `qr_insert`.
     """
+    check_flags(overwrite_qr=overwrite_qr, check_finite=check_finite)
     xp = get_xp(Q, R)
     Q, R = (xp.asarray(unwrapped(a, name)) for a, name in ((Q, "Q"), (R, "R")))
     if max(Q.ndim, R.ndim) > 2 and not is_cupy(Q):

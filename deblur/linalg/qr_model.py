@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, get_xp, is_cupy, unwrapped
-from ..errors import check_choice
+from ..errors import check_choice, check_flags
 from .checks import as_block, as_matrix, as_rhs, check_pivots, check_rank, indices, position
 from .qr import factor
 from .qr_insert_delete import delete, insert
@@ -94,6 +94,7 @@ class QRModel:
 
     def __init__(self, a: Any, b: Any, *, keep_q: bool = True, method: str = "auto", check_finite: bool = True) -> None:
         self._method = check_choice(method, METHODS, "method")
+        check_flags(keep_q=keep_q, check_finite=check_finite)
         self._finite = bool(check_finite)
         a = as_matrix(a, "a", finite=self._finite)
         get_xp(a, b)
@@ -273,14 +274,7 @@ class QRModel:
     # -- how ----------------------------------------------------------------------------------
 
     def _change(
-        self,
-        which: str,
-        p: int,
-        k: int,
-        method: str | None,
-        update: Callable[[], Factors],
-        edit: Edit,
-        b: Array,
+        self, which: str, p: int, k: int, method: str | None, update: Callable[[], Factors], edit: Edit, b: Array
     ) -> None:
         """Go by the plan, to A edited and b; nothing of the model is touched until all is complete."""
         method = self._method if method is None else check_choice(method, METHODS, "method")

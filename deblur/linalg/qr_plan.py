@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import check_choice
+from ..errors import check_choice, check_count, check_dtype, check_flags
 from .sweeps import BLOCK
 
 # Up to how many rows or columns SciPy's rotations are taken (benchmarks/bench_qr_update.py shows both).
@@ -106,10 +106,12 @@ def plan_update(
     """
     check_choice(which, UPDATES, "update")
     check_choice(device, ("cpu", "gpu"), "device")
+    check_flags(keep_q=keep_q)
+    m, n, p, k, rhs = (check_count(v, "each of m, n, p, k and rhs", 0) for v in (m, n, p, k, rhs))
     last = (m if which.endswith("rows") else n) - (p if which.startswith("remove") else 0)
-    if min(m, n, p, k) < 0 or k > last:
+    if k > last:
         raise ValueError(f"no update {which} of {p} at {k} exists for a {m} x {n} matrix")
-    work = Update(which, m, n, p, k, keep_q, rhs, np.dtype(dtype).itemsize, device)
+    work = Update(which, m, n, p, k, keep_q, rhs, (check_dtype(dtype) or np.dtype(float)).itemsize, device)
     update, refactor = work.features(), work.refactor_features()
     rates = _rates()[device]
     update_s = predict(rates[work.rate_name()], update)

@@ -21,6 +21,7 @@ from typing import Any
 import scipy
 
 from ..device import Array, get_xp, is_cupy
+from ..errors import check_flags
 from . import checks, triangular_gpu
 from .pivots_gpu import PivotStatus
 from .transpose import TILE
@@ -59,7 +60,8 @@ def gets(l: Any, *, lower: bool = True, check_finite: bool = True) -> Array:
     LinAlgWarning
         If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
-    l = checks.as_matrix(l, "l", square=True, finite=check_finite and not is_cupy(l))
+    check_flags(lower=lower)
+    l = checks.as_matrix(l, "l", square=True, finite=not is_cupy(l) and check_finite)
     if is_cupy(l):
         status = PivotStatus()
         x = triangular_gpu.inverse(l.copy(order="K"), lower, status)
@@ -109,6 +111,7 @@ def solve_triangular(l: Any, b: Any, *, trans: bool = False, lower: bool = True,
     LinAlgWarning
         If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
+    check_flags(trans=trans, lower=lower)
     l, b = checks.as_system(l, b, ("l", "b"), finite=check_finite)
     checks.check_pivots(l.diagonal())
     substitute(l, b, trans=trans, lower=lower)

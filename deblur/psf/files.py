@@ -81,11 +81,7 @@ def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
 
 
 def load(
-    path: str | PathLike[str],
-    *,
-    normalize: bool = True,
-    allow_negative: bool = False,
-    volume: bool | None = None,
+    path: str | PathLike[str], *, normalize: bool = True, allow_negative: bool = False, volume: bool | None = None
 ) -> np.ndarray:
     """Read a PSF from an image (PNG, TIFF, FITS, ...), a NumPy or MATLAB file (.npy, .npz, .mat) or a table.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import as_number, check_number, warn
+from ..errors import as_number, check_flags, check_number, warn
 from .estimate import (
     PSFEstimate,
     border,
@@ -227,6 +227,7 @@ def prepare(
     ValueError
         For an array that is no PSF.
     """
+    check_flags(clean=clean, centred=centred)
     h, _ = grey(psf, "the PSF", (1, 2, 3))
     top = float(h.max())
     if not (top > 0 and h.sum() > 0):
@@ -243,8 +244,7 @@ def prepare(
         h = denoise(h)
     else:
         error = math.hypot(noise * per_pixel, outside, background * per_pixel)
-    if np.any(np.asarray(scale) != 1):
-        h = resample(h, scale)
+    h = resample(h, scale)
     moved = centre_of_gravity(np.maximum(h, 0))
     whole = unit_sum(recentre(h) if centred else h)
     h = whole if energy is None else crop(whole, energy)

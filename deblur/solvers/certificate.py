@@ -8,9 +8,11 @@ and with the minimiser f* for f, and s = Σ Aᵀ y, for every scene z within the
 
     objective(z) − minimum ≤ Σ [F(A z) − F(u) − ⟨y, A z − u⟩] + ⟨s, z − f*⟩ .
 
-Each term of the sum is a Bregman distance between what z shows and the copy, which vanishes as they meet; s vanishes
-as the duals balance. The last product is at most ‖s‖ ‖z − f*‖, of which the second factor is not known: it counts as
-1 % of ‖z‖, ten times what the product is where that was measured.
+Each term of the sum is a Bregman distance between what z shows and the copy, which vanishes as they meet; s vanishes as
+the duals balance. The last product is at most ‖s‖ ‖z − f*‖. Where the objective has the curvature μ, by its squares
+alone, the second factor is at most (2 gap/μ)^½, gap being the left side, so that both are bounded. So pixels that no
+datum sees are left to the regularizer. Where it has none the factor is not known: it counts as 1 % of ‖z‖, ten times
+what the product is where that was measured.
 
 With data term "l1" several scenes may have the least objective, as several numbers may be the median of some others.
 Which of them a solve ends at depends on the path, and the bound says nothing of their distance.
@@ -18,6 +20,7 @@ Which of them a solve ends at depends on the path, and the bound says nothing of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -25,18 +28,20 @@ import numpy as np
 
 from ..device import Array
 from ..norms import norms_of, total
-from ..terms import adjoint_differences, differences
+from ..problem import Problem
+from ..terms import ORDER, adjoint_differences, differences, is_quadratic
 from .splits import Steps
+from .start import all_weights
 
 if TYPE_CHECKING:
     from .admm import Admm
 
 
-def excess(factor: Admm, steps: Steps, copies: float) -> list[float]:
-    """The bound over the objective, for the scene that a solve would end with now.
+def excess(factor: Admm, steps: Steps, copies: float) -> tuple[float, float, float]:
+    """The bound over the objective, for the scene that a solve would end with now, and ‖z − f*‖/‖z‖, 0 if not known.
 
-    First without what rounding in the problem's dtype makes of both where they should vanish, then without what
-    rounding in float64 makes of them.
+    The bound comes first without what rounding in the problem's dtype makes of both where they should vanish, then
+    without what rounding in float64 makes of them.
 
     Parameters
     ----------
@@ -63,11 +68,30 @@ def excess(factor: Admm, steps: Steps, copies: float) -> list[float]:
         s += others[-1].dual[0]
     seen = domain.mixture(shown)[(..., *domain.frame)]
     objective = problem.objective(steps.g, scene, seen)
-    left, size = norms_of(s[inner] if domain.pinned else s, z)
-    bound = objective - copies - linear + 1e-2 * left * size
-    size = problem.fidelity.value(0 * steps.g, steps.g) + 30 * problem.lam * float(total(abs(scene)))
-    rounding = (float(np.finfo(dtype).eps) * size for dtype in (x.dtype, np.float64))
-    return [max(bound - r, 0.0) / (objective + r or 1.0) for r in rounding]
+    (left, size), mu = norms_of(s[inner] if domain.pinned else s, z), _curvature(factor, problem)
+    bregman = objective - copies - linear + (0.0 if mu else 1e-2 * left * size)
+    slope = left / math.sqrt(mu) if mu else 0.0  # gap ≤ bregman + slope √(2 gap)
+    about = problem.fidelity.value(0 * steps.g, steps.g) + 30 * problem.lam * float(total(abs(scene)))
+    rounding = [float(np.finfo(dtype).eps) * about for dtype in (x.dtype, np.float64)]
+    roots = [slope + math.sqrt(slope**2 + 2 * max(bregman - r, 0.0)) for r in rounding]
+    above, exact = (0.5 * root**2 / (objective + r or 1.0) for root, r in zip(roots, rounding, strict=True))
+    return above, exact, roots[0] / (math.sqrt(mu) * norms_of(scene)[0] or 1.0) if mu else 0.0
+
+
+def _curvature(factor: Admm, problem: Problem) -> float:
+    """μ: the least curvature of the squares over all frequencies; 0 if some other term decides."""
+    if not is_quadratic(problem.regularizer):
+        return 0.0
+    domain, [regularizer] = factor.domain, factor.regularizers
+    curvature = problem.lam * domain.symbol(regularizer.differences) + 0 * domain.power
+    if problem.fidelity.name == "gaussian" and regularizer.differences != "identity":
+        curvature = curvature + float(all_weights(problem).mean()) * domain.power
+    seen = float(curvature.min())
+    if not domain.pinned or regularizer.differences == "identity":
+        return seen
+    # Pixels at the edge that no datum sees, as many as the PSF has at most, hang on their neighbours alone.
+    stretch = 4 * max(problem.operator.mean_blur.psf.shape) + 2
+    return min(seen, problem.lam * (2 * math.sin(math.pi / stretch)) ** (2 * ORDER[regularizer.differences]))
 
 
 def _products(y: Sequence[Array], shown: Sequence[Array], u: Sequence[Array]) -> float:

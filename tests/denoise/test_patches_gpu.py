@@ -39,9 +39,7 @@ def test_the_filters_find_what_the_cpus_find(cupy, rng, side, kind, varying):
         level = 0.5 + rng.random(image.shape) if varying else None
         found, wanted = (
             _filtered(
-                kind,
-                side,
-                *(None if a is None else take(a) for a in (image, noisy, scale * image, variances, level)),
+                kind, side, *(None if a is None else take(a) for a in (image, noisy, scale * image, variances, level))
             )
             for take in (cupy.asarray, np.asarray)
         )

@@ -11,15 +11,7 @@ pytestmark = pytest.mark.gpu
 
 EPS = {"f": 2.0**-23, "d": 2.0**-52}
 ENGINES = [("split", "f"), ("half", "f"), ("tiled", "f"), ("tiled", "d"), ("cublas", "f"), ("cublas", "d")]
-SIZES = [
-    (1, 1, 1),
-    (17, 5, 3),
-    (127, 129, 33),
-    (129, 257, 128),
-    (300, 1000, 65),
-    (513, 385, 1000),
-    (1, 4097, 9),
-]
+SIZES = [(1, 1, 1), (17, 5, 3), (127, 129, 33), (129, 257, 128), (300, 1000, 65), (513, 385, 1000), (1, 4097, 9)]
 
 
 def uniform(rng, cupy, shape, dtype, low=-1.0):
@@ -77,11 +69,7 @@ def test_lower_only_leaves_the_rest(cupy, rng, engine, dtype):
         exact = 14.0 - a.astype(np.float64) @ b.astype(np.float64)
         lower = cupy.tri(m, n, dtype=bool)
         error = cupy.where(lower, abs(c - exact), 0)
-        assert bool((error <= allowed(a, b, k, dtype, factor_of(engine, k)) + 30 * EPS[dtype]).all()), (
-            m,
-            n,
-            k,
-        )
+        assert bool((error <= allowed(a, b, k, dtype, factor_of(engine, k)) + 30 * EPS[dtype]).all()), (m, n, k)
         assert bool((cupy.where(lower, 7.0, c) == 7.0).all()), (m, n, k)
 
 

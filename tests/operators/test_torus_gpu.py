@@ -133,12 +133,7 @@ def test_norms_are_numpys_in_double_precision(cupy, rng, dtype, shape):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("size", "lengths", "origin"),
-    [
-        ((3, 5), (16, 9), (1, 2)),
-        ((1, 1), (1, 1), (0, 0)),
-        ((40, 7), (61, 600), (39, 0)),
-        ((9, 33), (33, 34), (4, 5)),
-    ],
+    [((3, 5), (16, 9), (1, 2)), ((1, 1), (1, 1), (0, 0)), ((40, 7), (61, 600), (39, 0)), ((9, 33), (33, 34), (4, 5))],
 )
 def test_a_psfs_spectrum_is_that_of_a_transform(cupy, rng, dtype, size, lengths, origin):
     psf = rng.standard_normal(size)
@@ -196,10 +191,7 @@ def test_the_quotient_is_that_of_arrays(cupy, rng, dtype):
 def test_what_quadratic_penalties_divide_by_is_the_cpus(cupy, rng, boundary, regularizer, dtype):
     blur = Blur(rng.random((4, 3)), (31, 22), boundary)
     for lam, weights in ((1e-3, None), (1e-12, rng.random((1, 1, 31, 22)).astype(dtype)), (3.0, None)):
-        fits = (
-            DataFidelity(weights=weights),
-            DataFidelity(weights=None if weights is None else cupy.asarray(weights)),
-        )
+        fits = (DataFidelity(weights=weights), DataFidelity(weights=None if weights is None else cupy.asarray(weights)))
         wanted, found = (
             prepare(
                 Problem(blur, lam, regularizer=regularizer, fidelity=fit, dtype=np.dtype(dtype), device=device)

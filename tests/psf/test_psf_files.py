@@ -159,8 +159,7 @@ def test_parse_lists_the_forms_when_it_does_not_understand(text):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["gaussian:0,1", "gaussian:9,-1", "motion:0.2", "moffat:9,3,1", "disk:7,nan", "microscope:8,1,1,1"],
+    "text", ["gaussian:0,1", "gaussian:9,-1", "motion:0.2", "moffat:9,3,1", "disk:7,nan", "microscope:8,1,1,1"]
 )
 def test_parse_repeats_what_the_builder_says(text):
     with pytest.raises(ValueError, match="must be") as caught:
@@ -176,10 +175,7 @@ def test_parse_repeats_what_the_builder_says(text):
     ],
 )
 def test_parse_bounds_the_size_before_it_takes_memory(text):
-    with (
-        little_memory(),
-        pytest.raises(InsufficientMemoryError, match="takes .* free; use a smaller") as caught,
-    ):
+    with little_memory(), pytest.raises(InsufficientMemoryError, match="takes .* free; use a smaller") as caught:
         psf.parse(text)
     assert text in str(caught.value)
 
@@ -195,10 +191,7 @@ def test_load_of_a_header_that_promises_more_than_the_file_holds(tmp_path, suffi
     else:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("psf.npy", buffer.getvalue() + bytes(80))
-    with (
-        little_memory(),
-        pytest.raises(ValueError, match=r"h.np.* header promises .* and it holds 208 bytes"),
-    ):
+    with little_memory(), pytest.raises(ValueError, match=r"h.np.* header promises .* and it holds 208 bytes"):
         psf.load(path)
 
 

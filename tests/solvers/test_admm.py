@@ -37,10 +37,7 @@ def test_next_to_no_regularisation_comes_near_its_least_objective():
 
 @pytest.mark.parametrize(
     ("data", "boundary"),
-    [
-        ("gaussian", "zero"),
-        *zip(("poisson", "poisson", "l1", "huber"), ("unknown", "zero", "reflect", "unknown")),
-    ],
+    [("gaussian", "zero"), *zip(("poisson", "poisson", "l1", "huber"), ("unknown", "zero", "reflect", "unknown"))],
 )
 def test_every_noise_model_with_weights_bounds_and_background(rng, data, boundary):
     shape = (7, 8)

@@ -48,6 +48,22 @@ def test_success_is_near_the_minimiser(rng, boundary):
         assert near or not r.status.ok, (r, above, away)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("lam", [1e-4, 1e-3, 1e-2, 1.0])
+def test_pixels_that_no_datum_sees_are_left_to_the_regularizer(rng, dtype, lam):
+    """A shift by one pixel: each pixel has an equation of its own, and those of one row and column see nothing."""
+    b, shift = 0.05, np.zeros((3, 3))
+    shift[0, 0] = 1
+    g = (b + rng.uniform(0.1, 1, (6, 7))).astype(dtype)
+    options = {"data": "poisson", "background": b, "bounds": "nonnegative", "check": False}
+    found = deblur.solve(g, shift, lam, method="identity", boundary="zero", **options)
+    counts, seen = (found.blur.adjoint(a.astype(float)) for a in (g, np.ones_like(g)))
+    lam, p = found.problem.lam, 1 + found.problem.lam * b
+    truth = seen * ((p**2 + 4 * lam * (counts - b)) ** 0.5 - p) / (2 * lam)  # of λf + 1 = counts/(f + b)
+    assert found.status is deblur.Status.CONVERGED
+    assert np.linalg.norm(found.image - truth) <= 1e-2 * np.linalg.norm(truth)
+
+
 @pytest.mark.parametrize("method", ["tv", "tv-aniso", "tv2"])
 def test_rounding_in_float32_is_no_part_of_the_objective(rng, method):
     g, psf = scene_like(rng, (5, 8)).astype(np.float32), rng.random((3, 2))

@@ -212,9 +212,7 @@ def test_a_deblurrer_keeps_it_and_colours_frames_and_parts_share_it(monkeypatch)
     kept = restore.solve(second)
     assert (kept.prior, kept.lam) == ("natural", restore.lam)
     assert np.allclose(
-        kept.image,
-        deblur.reconstruct(second, SHAKE, restore.lam, prior="natural", boundary="unknown"),
-        atol=1e-6,
+        kept.image, deblur.reconstruct(second, SHAKE, restore.lam, prior="natural", boundary="unknown"), atol=1e-6
     )
     bright = restore.solve(1e30 * second)
     assert (bright.prior, bright.problem.regularizer, bright.lam) == ("natural", "natural", restore.lam)

@@ -61,11 +61,7 @@ def test_a_denoiser_sees_colour_last_and_must_keep_its_promises(rng):
     g = rng.random((2, 3, 9, 8))
     shapes = []
     problem = problem_of(
-        blur,
-        "denoiser",
-        1e-3,
-        denoiser=lambda image, sigma: shapes.append(image.shape) or image,
-        max_iterations=2,
+        blur, "denoiser", 1e-3, denoiser=lambda image, sigma: shapes.append(image.shape) or image, max_iterations=2
     )
     solve(problem, g)
     assert set(shapes) == {(9, 8, 3)}

@@ -88,11 +88,7 @@ def test_a_lambda_too_small_for_the_boundary_is_not_used(noise):
 
 @pytest.mark.parametrize(
     ("boundary", "psf"),
-    [
-        ("zero", deblur.psf.disk(8)),
-        ("periodic", deblur.psf.camera_shake(9, 1)),
-        ("reflect", deblur.psf.motion(9, 0)),
-    ],
+    [("zero", deblur.psf.disk(8)), ("periodic", deblur.psf.camera_shake(9, 1)), ("reflect", deblur.psf.motion(9, 0))],
 )
 @pytest.mark.parametrize("noise", [0.0, 0.005, 0.02])
 def test_a_matching_boundary_needs_no_fallback(boundary, psf, noise):
