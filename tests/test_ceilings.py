@@ -41,11 +41,7 @@ def with_parameters(count):
         ("deblur/b.py", "A, B = 1, 2.5\n", {"code lines of deblur": 1, "named numeric constants": 2}),
         ("deblur/b.py", "NAME = 'three'\n", {"code lines of deblur": 1}),
         ("deblur/b.py", with_parameters(7), {"code lines of deblur": 1}),
-        (
-            "deblur/b.py",
-            with_parameters(8),
-            {"code lines of deblur": 1, "functions with more than 7 parameters": 1},
-        ),
+        ("deblur/b.py", with_parameters(8), {"code lines of deblur": 1, "functions with more than 7 parameters": 1}),
         ("deblur/b.py", "class A(NamedTuple):\n    x: int\n", {"code lines of deblur": 2, "record types": 1}),
         ("deblur/b.py", "#\n" * 9, {"lines of the longest file": 6}),
         ("cuda/b.cuh", "// comment\n", {"lines of cuda": 1}),

@@ -49,15 +49,7 @@ def test_preconditioner_and_start_save_iterations_and_change_nothing_else(rng):
     kept = start.copy()
     near = np.linalg.inv(a + 1e-6 * np.eye(60))
     plain = cg(a.__matmul__, b, Systems(np.vdot), rtol=1e-10, max_iterations=1000)
-    found = cg(
-        a.__matmul__,
-        b,
-        Systems(np.vdot),
-        start,
-        rtol=1e-10,
-        max_iterations=1000,
-        precondition=near.__matmul__,
-    )
+    found = cg(a.__matmul__, b, Systems(np.vdot), start, rtol=1e-10, max_iterations=1000, precondition=near.__matmul__)
     assert found.iterations < plain.iterations / 5
     assert np.array_equal(start, kept)
     assert np.linalg.norm(b - a @ found.x) <= 1.1e-10 * np.linalg.norm(b)
