@@ -106,10 +106,10 @@ def memory(problem: Problem) -> float:
     blur = operator.shift_invariant
     if blur is None:
         return 16.0 * scene * problem.frames
-    # On the torus the spectrum of the PSF, and that and the image of a product; the point, the scene and Hᵀw; the
-    # counts and their ratio.
+    # On the torus the spectra of the PSF and of a product, of images in place of that of volumes; the point, the scene
+    # and Hᵀw; the counts.
     torus = math.prod(blur.torus().lengths) * size
-    final = 3 * torus + 3 * scene + 2 * image + more * (scene + 1.2 * image)
+    final = 2.2 * torus + 3 * scene + image + (torus + image) * (problem.axes < 3) + more * (scene + 1.2 * image)
     if problem.stop.rtol is not None:
         return final + freed(torus)
     sides = [min(n, side) for n, side in zip(blur.image_shape, _sides(blur.psf), strict=True)]
@@ -117,7 +117,7 @@ def memory(problem: Problem) -> float:
     watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) if windows > 1 else scene / size
     # Two halves of each window, and what they were after earlier iterations. Of a small volume nothing is cut.
     parts = (1 if len(sides) == 3 and windows == 1 else 6) * math.prod(sides)
-    found = 2 * windows * (6.7 * watched + parts) * size + problem.frames * image
+    found = 2 * windows * ((6.0 if len(sides) == 3 else 6.7) * watched + parts) * size + problem.frames * image
     # The noise is measured in blocks of a plane, in float64 with their spectra: they overlap by half, or are some.
     noise = min(4 * math.prod(blur.image_shape[-2:]), 1 << 22) * 16 * (problem.noise is None) + 2 * image
     return max(found, max(final, noise) + freed(torus))
@@ -451,7 +451,8 @@ class _ArraySteps:
 
         divergence, _ = _sums(self.blocks(compare, expected.shape[2]))
         yield divergence, self.change
-        top = operator.adjoint(expected)
+        # `expected` is not needed any more.
+        top = operator.adjoint(expected, True) if isinstance(operator, Blur) else operator.adjoint(expected)
         self.momentum = 1 if divergence > self.before else self.momentum + 1
         self.before = divergence
         moved, size = _sums(self.blocks(advance, top.shape[2]))
