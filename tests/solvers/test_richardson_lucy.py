@@ -9,7 +9,7 @@ import scipy.ndimage
 import scipy.optimize
 from problems import changed, problem_of, solve as solve_by
 from references import divergence, textbook
-from structured import PSFS
+from structured import OTHERS, PSFS, VOLUME
 
 import deblur.data
 import deblur.psf
@@ -59,16 +59,16 @@ def blurred(blur, rng, noise=0.02):
 
 
 @pytest.mark.parametrize("boundary", SERVED)
-@pytest.mark.parametrize("name", ["asymmetric", "even", "binomial", "column", "pixel"])
+@pytest.mark.parametrize("name", ["asymmetric", "even", "binomial", "column", "pixel", "even volume"])
 @pytest.mark.parametrize("accelerate", [False, True])
 def test_steps_are_those_on_the_dense_matrix(rng, xp, boundary, name, accelerate, request):
     if not accelerate:
         if xp is not np:
             pytest.skip("the kernels extrapolate always")
         request.getfixturevalue("plain")
-    blur = Blur(PSFS[name] / PSFS[name].sum(), (11, 7), boundary)
-    g = blurred(blur, rng) + 0.3
-    w = rng.random(g.shape) * (rng.random(g.shape) > 0.2)
+    psf = (PSFS | OTHERS)[name]
+    blur = Blur(psf / psf.sum(), VOLUME if psf.ndim == 3 else (11, 7), boundary)
+    g, w = blurred(blur, rng) + 0.3, rng.random(blur.image_shape) * (rng.random(blur.image_shape) > 0.2)
     expected, objectives = textbook(blur.to_dense(), g.ravel(), w.ravel(), 0.25, 8, accelerate)
     run = restored(blur, xp.asarray(g), weights=xp.asarray(w), background=0.25, rtol=1e-300, max_iterations=8)
     assert isinstance(run.scene, xp.ndarray)
