@@ -80,11 +80,7 @@ class Axes:
     """
 
     def __init__(
-        self,
-        shape: Sequence[int],
-        channel_axis: int | None,
-        stack_axis: int | Sequence[int] | None,
-        axes: int = 2,
+        self, shape: Sequence[int], channel_axis: int | None, stack_axis: int | Sequence[int] | None, axes: int = 2
     ) -> None:
         self.shape = shape = tuple(map(int, shape))
         if axes == 2 and channel_axis is None and stack_axis is None and looks_coloured(shape):

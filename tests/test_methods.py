@@ -58,7 +58,7 @@ def test_frames_that_are_solved_for_in_turns_need_no_more_memory_than_one():
 
 
 BOUNDARY = {"fft": "periodic", "dct": "reflect"}
-SCENES = {"fft": 6.6, "dct": 8.4, "pcg": 8.8, "tv": 24.0, "richardson-lucy": 15.0}  # most of them
+SCENES = {"fft": 6.6, "dct": 8.4, "pcg": 8.8, "tv": 24.0, "richardson-lucy": 14.0}  # most of them
 
 
 @pytest.mark.parametrize("name", SCENES)

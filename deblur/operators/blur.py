@@ -65,12 +65,7 @@ class Blur(LinearMap):
     """
 
     def __init__(
-        self,
-        psf: Array,
-        shape: Sequence[int],
-        boundary: str = "zero",
-        *,
-        origin: Sequence[int] | None = None,
+        self, psf: Array, shape: Sequence[int], boundary: str = "zero", *, origin: Sequence[int] | None = None
     ) -> None:
         self.boundary = edge = get_boundary(boundary)
         self.psf, self.image_shape, self.origin = check_geometry(psf, shape, origin, longer=edge.open)
@@ -200,8 +195,7 @@ class Blur(LinearMap):
         """
         dtype = np.dtype(dtype)
         return self.cached(
-            ("transfer", dtype, device),
-            lambda: self.torus(device).spectrum(self.psf, self._torus_origin, dtype),
+            ("transfer", dtype, device), lambda: self.torus(device).spectrum(self.psf, self._torus_origin, dtype)
         )
 
     def forward(self, f: Array) -> Array:
@@ -221,12 +215,14 @@ class Blur(LinearMap):
         torus, transfer = self.torus(device), self.transfer(f.dtype, device)
         return torus.product(self._continued(f), transfer, shape=self.image_shape)
 
-    def adjoint(self, g: Array) -> Array:
+    def adjoint(self, g: Array, overwrite: bool = False) -> Array:
         """The exact transpose of `forward`: Hᵀ g, for one image or a stack of them.
 
         Parameters
         ----------
         g : (..., M, N) array
+        overwrite : bool
+            Whether the memory of `g` may be used for the product.
 
         Returns
         -------
@@ -234,7 +230,7 @@ class Blur(LinearMap):
         """
         g, device = self.checked(g, self.image_shape, "the image")
         transfer, shape = self.transfer(g.dtype, device), None if self._by_kernels(g) else self._reached
-        return self._folded(self.torus(device).product(g, transfer, conjugate=True, shape=shape))
+        return self._folded(self.torus(device).product(g, transfer, True, shape, overwrite))
 
     def _by_kernels(self, x: Array) -> bool:
         """Whether kernels of a GPU continue scenes like x on the torus itself, and fold them back."""

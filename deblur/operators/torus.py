@@ -33,11 +33,15 @@ class Torus:
         if self.device.gpu is None:  # axis by axis: lines of zeros are not transformed
             if len(self.lengths) == 3:
                 shape = (*x.shape[:-3], *self.lengths[:-1], self.lengths[-1] // 2 + 1)
-                volume = np.empty(shape, np.result_type(x, np.complex64))
-                volume[..., x.shape[-3] :, :, :] = 0
-                for at in _slices(x.shape):
-                    volume[at] = Torus(self.lengths[1:]).analyse(x[at])
-                return scipy.fft.fft(volume, axis=-3, overwrite_x=True)
+                dtype, room = np.result_type(x, np.complex64), x.base  # `synthesise` put x into as large a spectrum?
+                if not overwrite or not isinstance(room, np.ndarray) or room.ctypes.data != x.ctypes.data:
+                    room = None
+                if room is None or (room.shape, room.dtype) != (shape, dtype):
+                    room = np.empty(shape, dtype)
+                for at in reversed(_slices(x.shape)):  # behind what is still to be read
+                    room[at] = Torus(self.lengths[1:]).analyse(x[at])
+                room[..., x.shape[-3] :, :, :] = 0
+                return scipy.fft.fft(room, axis=-3, overwrite_x=True)
             spectrum = scipy.fft.rfft(x, self.lengths[-1])
             for axis in self._axes[-2::-1]:
                 spectrum = scipy.fft.fft(spectrum, self.lengths[axis], axis, overwrite_x=True)
@@ -66,13 +70,15 @@ class Torus:
             return corner(torus_gpu.synthesise(spectrum, self.lengths, overwrite), shape)
         return corner(self.device.fft.irfftn(spectrum, s=self.lengths, axes=self._axes, overwrite_x=overwrite), shape)
 
-    def product(self, x: Array, by: Array, conjugate: bool = False, shape: Sequence[int] | None = None) -> Array:
+    def product(
+        self, x: Array, by: Array, conjugate: bool = False, shape: Sequence[int] | None = None, overwrite: bool = False
+    ) -> Array:
         """F⁻¹ (by · F Rᵀ x), R the restriction to `x`'s size, or with the symbol's conjugate; the whole torus, or its
-        first corner of a shape."""
+        first corner of a shape. With `overwrite` perhaps in the memory of x."""
         if self.device.gpu is not None and torus_gpu.serves(x, self.lengths, by):
             shape = shape or self.lengths
             return corner(torus_gpu.product(x, self.lengths, by, conjugate, shape), shape)
-        spectrum = self.analyse(x)
+        spectrum = self.analyse(x, overwrite)
         if conjugate:  # in place: (s* h)* = s h*
             self.device.xp.conjugate(spectrum, out=spectrum)
         spectrum *= by

@@ -31,13 +31,14 @@ light of a dark background then fits neither noise nor what enters at the border
                    quarter of the square by which their scenes differ is the noise in f_n; the product of the ways that
                    they have yet to go, to an iteration half as late again, is what f_n lacks, for there the noise
                    cancels. No count is split into one below zero, for which the steps are not made. The gain is
-                   read at the frequencies of which the blur leaves least where `noise` does not give it. The
+                   read at the frequencies of which the blur leaves least where `noise` does not give it; if rounding
+                   leaves as much, as in images of 8 bits without other noise, the noise is that of rounding. The
                    final run makes as many iterations, and all channels of an image together, so that none is noisier
                    than the others. In a large image windows are used.
 ``"change"``       (with a tolerance) stops when an iteration changes the scene by less than the tolerance.
 
-A run that ends so, or at the number of iterations that was asked for, has stopped by design. It counts as not converged
-if the default's iterations run out while the error expected still falls, or while the scene still changes.
+A run that ends so, or at the largest number of iterations (1000 by default), has stopped by design, and says which. It
+counts as not converged if a tolerance was given and the iterations run out.
 
 An iteration costs two products with H, that is four transforms.
 
@@ -53,6 +54,7 @@ References
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -65,13 +67,13 @@ from ..normalization import Scale, shifted
 from ..norms import largest, total as sum_of
 from ..operators.blur import Blur
 from ..operators.matrix import by
-from ..operators.torus import Torus
 from ..problem import Factor, History, Problem, Solution
 from ..threads import all_cores
 from . import admm, richardson_lucy_gpu
 from .domain import BlockMap
-from .noise import estimate_noise_model, psf_noise
+from .noise import estimate_noise_model, psf_noise, step_of
 from .start import all_weights, filled
+from .whittle import photon_gain
 from .windows import cut
 
 _WINDOW = 256  # pixels of a side, at least, of the windows that stand for a large image; a quarter for a volume
@@ -104,10 +106,10 @@ def memory(problem: Problem) -> float:
     blur = operator.shift_invariant
     if blur is None:
         return 16.0 * scene * problem.frames
-    # On the torus the spectrum of the PSF, and that and the image of a product; the point, the scene and Hᵀw; the
-    # counts and their ratio.
+    # On the torus the spectra of the PSF and of a product, of images in place of that of volumes; the point, the scene
+    # and Hᵀw; the counts.
     torus = math.prod(blur.torus().lengths) * size
-    final = 3 * torus + 3 * scene + 2 * image + more * (scene + 1.2 * image)
+    final = 2.2 * torus + 3 * scene + image + (torus + image) * (problem.axes < 3) + more * (scene + 1.2 * image)
     if problem.stop.rtol is not None:
         return final + freed(torus)
     sides = [min(n, side) for n, side in zip(blur.image_shape, _sides(blur.psf), strict=True)]
@@ -115,7 +117,7 @@ def memory(problem: Problem) -> float:
     watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) if windows > 1 else scene / size
     # Two halves of each window, and what they were after earlier iterations. Of a small volume nothing is cut.
     parts = (1 if len(sides) == 3 and windows == 1 else 6) * math.prod(sides)
-    found = 2 * windows * (6.7 * watched + parts) * size + problem.frames * image
+    found = 2 * windows * ((6.0 if len(sides) == 3 else 6.7) * watched + parts) * size + problem.frames * image
     # The noise is measured in blocks of a plane, in float64 with their spectra: they overlap by half, or are some.
     noise = min(4 * math.prod(blur.image_shape[-2:]), 1 << 22) * 16 * (problem.noise is None) + 2 * image
     return max(found, max(final, noise) + freed(torus))
@@ -168,9 +170,7 @@ class RichardsonLucy:
             stopped=slowest.stopped,
             why=slowest.why if len(runs) == 1 else f"the slowest of {len(runs)} frames: {slowest.why}",
             history=History(
-                shifted(objective.sum(axis=0), scale.objective(problem)),
-                change.max(axis=0),
-                np.zeros(longest),
+                shifted(objective.sum(axis=0), scale.objective(problem)), change.max(axis=0), np.zeros(longest)
             ),
         )
 
@@ -190,7 +190,7 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         return Solution(scene, 0, True, "the image is black", History(np.zeros(1), np.zeros(1)))
     stop, converged, why = problem.stop, False, ""
     by_error, tolerance = stop.rtol is None, stop.rtol or 0.0
-    count = stop.max_iterations or (300 if by_error else 1000)
+    count = stop.max_iterations or 1000
     if by_error:
         problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
         both = _two(problem, g)
@@ -220,8 +220,7 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
     last = f"the last of which changed the scene by {run.change:.1e} of its norm (tolerance {tolerance:.1e})"
     why = why or f"all of {n} iterations ran out, {last}"
     columns = np.array([objective[1:] or objective, changes[1:] or changes])
-    stopped = by_error and (converged or stop.max_iterations is not None) and math.isfinite(run.objective)
-    return Solution(run.point, n, converged, why, History(*columns), stopped=stopped)
+    return Solution(run.point, n, converged, why, History(*columns), stopped=by_error and math.isfinite(run.objective))
 
 
 def _two(problem: Problem, g: Array) -> Array:
@@ -258,10 +257,10 @@ def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, l
             count = kept[int(np.argmin(errors))][0]
             kept = [one for one in kept if 2 * one[0] >= count]
             found = at >= 4 + 1.5 * count  # no better one is expected
-        if not math.isfinite(run.objective) or found or n >= last:
+        if not math.isfinite(run.objective) or found or n >= last or count >= limit:
             break
     if not found or count > limit:
-        return limit, False, f"the expected error{where} falls up to iteration {limit}; use more (max_iterations)"
+        return limit, False, f"the expected error{where} falls up to iteration {limit}, the limit (max_iterations)"
     return count, True, f"the error is expected to be least after {count} iterations{where}"
 
 
@@ -322,37 +321,18 @@ def _variance(problem: Problem, g: Array) -> Array:
     """The variance of the noise at each pixel, rather too large than too small: too small a one hides noise."""
     if problem.noise is not None:
         return g * problem.noise.gain + problem.noise.read**2
-    counted = g * _gain(problem, g)
+    gain, step = photon_gain(problem, g), step_of(g)
+    counted = g * gain
+    if step and 6 * gain * float(sum_of(g)) <= g.size * step**2:
+        # Rounding explains all of it: as much in light and dark, and none where all neighbours have one value.
+        moves = itertools.product((1, -1), range(-problem.axes, 0))
+        alike = math.prod((g == problem.xp.roll(g, *move) for move in moves), start=True)
+        counted = ~alike * g.dtype.type(step**2 / 12)
     if problem.axes != 2 or min(g.shape[-2:]) < 4:
         return counted
     seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
     model = estimate_noise_model(seen, psf)._replace(left=psf_noise(seen, psf).left)  # by an error of the PSF
     return problem.xp.maximum(counted, model.variance(g))
-
-
-def _gain(problem: Problem, g: Array) -> float:
-    """The variance of counts over their mean, from the tenth of the frequencies of which the blur leaves least.
-
-    Their noise has the same power at each frequency, that of all counts: bright parts show it, however few they are.
-    """
-    seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
-    windows = cut(problem, seen, None, side=[round(2 ** (17 / psf.ndim))] * psf.ndim, interior=True, most=2)
-    frames = (windows[1] if windows else seen).astype(np.float64)
-    sides, xp = frames.shape[2:], problem.xp
-    torus = Torus(sides, problem.device)
-    folded, lines = np.zeros(np.minimum(psf.shape, sides)), (np.hanning(n + 2)[1:-1] for n in sides)
-    np.add.at(folded, np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, sides, strict=True))), psf)
-    taper = math.prod(xp.asarray(x).reshape(-1, *[1] * (len(sides) - 1 - at)) for at, x in enumerate(lines))
-
-    def power(x: Array) -> Array:
-        return abs(torus.analyse(x)) ** 2
-
-    # The taper spreads the power of each frequency.
-    left, spread = map(torus.synthesise, (torus.power(folded), power(taper)))
-    left = torus.analyse(left * spread).real
-    least = left <= xp.sort(left.ravel())[left.size // 10]
-    found = (power(frames * taper) * least).sum() / least.astype(np.float64).sum()
-    return float(found / (taper**2 * frames).sum())
 
 
 def heavy_ball(k: int) -> float:
@@ -471,7 +451,8 @@ class _ArraySteps:
 
         divergence, _ = _sums(self.blocks(compare, expected.shape[2]))
         yield divergence, self.change
-        top = operator.adjoint(expected)
+        # `expected` is not needed any more.
+        top = operator.adjoint(expected, True) if isinstance(operator, Blur) else operator.adjoint(expected)
         self.momentum = 1 if divergence > self.before else self.momentum + 1
         self.before = divergence
         moved, size = _sums(self.blocks(advance, top.shape[2]))

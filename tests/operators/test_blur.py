@@ -337,3 +337,10 @@ def test_large_volumes_are_transformed_slice_by_slice(rng):
     for found, of, h in ((seen, f, psf), (blur.adjoint(seen), seen.copy(), np.flip(psf))):
         expected = scipy.signal.fftconvolve(of, h[None], mode="same", axes=(1, 2, 3))
         assert np.abs(found - expected).max() <= 1e-12 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("boundary", ["zero", "reflect", "unknown"])
+def test_a_volumes_memory_may_be_that_of_its_product(rng, boundary):
+    blur = Blur(rng.random((3, 4, 5)), (9, 8, 7), boundary)
+    g = blur.forward(rng.random((2, 2, *blur.scene_shape)))
+    np.testing.assert_array_equal(blur.adjoint(g.copy()), blur.adjoint(g, overwrite=True))
