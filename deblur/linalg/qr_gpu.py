@@ -367,10 +367,7 @@ def _tall_skinny(a: Array, want_q: bool) -> tuple[Any, Array]:
     batch, m, n = a.shape
     target = max(256, 2 * n) if n <= 256 else CLUSTER_ROWS // 2
     blocks = max(2, m // target)
-    tall, many = (
-        -(-m // blocks),
-        m % blocks or blocks,
-    )  # `many` blocks of `tall` rows, the others one row less
+    tall, many = -(-m // blocks), m % blocks or blocks  # `many` blocks of `tall` rows, the others one row less
     parts = cupy.zeros((batch, blocks, tall, n), a.dtype)
     edge = many * tall
     parts[:, :many] = a[:, :edge].reshape(batch, many, tall, n)

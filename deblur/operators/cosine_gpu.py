@@ -27,13 +27,8 @@ def dct(x: Array, by: Array | None = None, axes: int = 2) -> Array:
     args = (images, ld, stride, v, planes, *shape, False)
     kernels.spread("cosine", "shuffle", v[0].size // 2 + 1, *args, dtype=x.dtype)
     plans(v.shape[1:], planes, x.dtype)[0].fft(v, spectra, 0)
-    args = (
-        spectra.view(x.dtype),
-        v,
-        planes,
-        *shape,
-        None if by is None else cupy.ascontiguousarray(by, x.dtype),
-    )
+    factor = None if by is None else cupy.ascontiguousarray(by, x.dtype)
+    args = (spectra.view(x.dtype), v, planes, *shape, factor)
     kernels.spread("cosine", "cosines", spectra[0].size, *args, dtype=x.dtype)
     return v.reshape(x.shape)
 

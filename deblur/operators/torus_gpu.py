@@ -36,15 +36,8 @@ def plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = 
     With `padded` the rows of images are as long as those of their half spectra, and may be transformed in place.
     """
     # A plan has one work area, about twice what it transforms: it serves one stream, and one thread.
-    key = (
-        "plans",
-        lengths,
-        batch,
-        dtype.char,
-        padded,
-        cupy.cuda.get_current_stream().ptr,
-        threading.get_ident(),
-    )
+    user = cupy.cuda.get_current_stream().ptr, threading.get_ident()
+    key = ("plans", lengths, batch, dtype.char, padded, *user)
     nbytes = 4 * batch * math.prod(lengths) * dtype.itemsize
     device = cupy.cuda.runtime.getDevice()
     return pool(device).get(key, lambda: new_plans(lengths, batch, dtype, padded), nbytes)
