@@ -186,9 +186,10 @@ def upright(psf: np.ndarray, orientation: int) -> np.ndarray:
     psf : array
         With a row or column of zeros at the end of an even side that was mirrored.
     """
-    h = image_file.upright(unwrapped(psf, "the PSF"), orientation, -2)
+    h = unwrapped(psf, "the PSF")
     if h.ndim < 2:
         raise ValueError(f"a PSF of shape {h.shape} has no rows and columns; those of images and volumes have")
+    h = image_file.upright(h, orientation, -2)
     (mirrored,) = np.argwhere(image_file.upright(np.arange(4).reshape(2, 2), orientation) == 0)
     more = [(0, int(flip and n % 2 == 0)) for flip, n in zip(mirrored, h.shape[-2:], strict=True)]
     h = np.pad(h, [(0, 0)] * (h.ndim - 2) + more)
