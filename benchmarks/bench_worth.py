@@ -53,15 +53,8 @@ def main() -> None:
     for size in sizes:
         rows = [r for r in errors if r["size"] == size]
         near = [size > 0 and r["found"] > 0 and abs(math.log(r["found"] / r["true"])) <= math.log(1.5) for r in rows]
-        middle = float(np.median([r["found"] for r in rows]))
-        lines.append(
-            {
-                "size": size,
-                "n": len(rows),
-                "median": middle,
-                "near": float(np.mean(near)) if size else math.nan,
-            }
-        )
+        middle, share = float(np.median([r["found"] for r in rows])), float(np.mean(near)) if size else math.nan
+        lines.append({"size": size, "n": len(rows), "median": middle, "near": share})
     light = []
     for peak in peaks:
         rows = [r for r in photons if r["peak"] == peak]

@@ -1,8 +1,8 @@
 """How a scene goes on beyond its frame: one object for each boundary condition.
 
 Everything in deblur that depends on the boundary asks one of these objects. A new boundary is a subclass with a
-`matrix` and its flags, and one entry in `BOUNDARIES`; `extend` and `fold` may be overridden where slices are faster
-than the matrix.
+`matrix` and its flags, and one entry in `BOUNDARIES`; `_beyond` and `_add_back` may be overridden where slices are
+faster than the matrix.
 """
 
 from __future__ import annotations
@@ -65,19 +65,29 @@ class Boundary(str):
 
     def extend(self, x: Array, axis: int, before: int, after: int) -> Array:
         """Continue `x` along `axis` by `before` and `after` pixels."""
-        left, right = self._outside(x, x.shape[axis], before, after)
         xp = get_xp(x)
         x = xp.moveaxis(x, axis, -1)
-        return xp.moveaxis(xp.concatenate([x @ left.T, x, x @ right.T], axis=-1), -1, axis)
+        left, right = self._beyond(x, before, after)
+        return xp.moveaxis(xp.concatenate([left, x, right], axis=-1), -1, axis)
 
     def fold(self, x: Array, axis: int, before: int, after: int) -> Array:
         """The exact transpose of `extend`: what was continued from a pixel is added back to it."""
-        n = x.shape[axis] - before - after
-        left, right = self._outside(x, n, before, after)
-        xp = get_xp(x)
-        x = xp.moveaxis(x, axis, -1)
-        body = x[..., before : before + n] + x[..., :before] @ left + x[..., before + n :] @ right
-        return xp.moveaxis(body, -1, axis)
+        x = get_xp(x).moveaxis(x, axis, -1)
+        n = x.shape[-1] - before - after
+        body = x[..., before : before + n].copy()
+        self._add_back(body, x[..., :before], x[..., before + n :])
+        return get_xp(x).moveaxis(body, -1, axis)
+
+    def _beyond(self, x: Array, before: int, after: int) -> tuple[Array, Array]:
+        """How the last axis of `x` continues on either side."""
+        left, right = self._outside(x, x.shape[-1], before, after)
+        return x @ left.T, x @ right.T
+
+    def _add_back(self, body: Array, left: Array, right: Array) -> None:
+        """Add what lies beyond the last axis of `body` to the pixels that it was continued from."""
+        rows, last = self._outside(body, body.shape[-1], left.shape[-1], right.shape[-1])
+        body += left @ rows
+        body += right @ last
 
     def _outside(self, x: Array, n: int, before: int, after: int) -> tuple[Array, Array]:
         """The rows of `matrix` before and after the line itself, dense, like `x`."""
@@ -132,19 +142,12 @@ class _Reflect(Boundary):
     def sources(self, i: np.ndarray, n: int) -> np.ndarray:
         return np.minimum(i % (2 * n), (-1 - i) % (2 * n))
 
-    def extend(self, x: Array, axis: int, before: int, after: int) -> Array:
-        xp = get_xp(x)
-        x = xp.moveaxis(x, axis, -1)
-        n = x.shape[-1]
-        left, right = x[..., :before][..., ::-1], x[..., n - after :][..., ::-1]
-        return xp.moveaxis(xp.concatenate([left, x, right], axis=-1), -1, axis)
+    def _beyond(self, x: Array, before: int, after: int) -> tuple[Array, Array]:
+        return x[..., :before][..., ::-1], x[..., x.shape[-1] - after :][..., ::-1]
 
-    def fold(self, x: Array, axis: int, before: int, after: int) -> Array:
-        left, body, right = _parts(x, axis, before, after)
-        n = body.shape[-1]
-        body[..., :before] += left[..., ::-1]
-        body[..., n - after :] += right[..., ::-1]
-        return get_xp(x).moveaxis(body, -1, axis)
+    def _add_back(self, body: Array, left: Array, right: Array) -> None:
+        body[..., : left.shape[-1]] += left[..., ::-1]
+        body[..., body.shape[-1] - right.shape[-1] :] += right[..., ::-1]
 
 
 class _Antireflect(Boundary):
@@ -170,22 +173,15 @@ class _Antireflect(Boundary):
         data = np.concatenate([np.where(inside, 1.0, -1.0), np.full(int(out.sum()), 2.0)])
         return _sparse(rows, cols, data, (last - first, n))
 
-    def extend(self, x: Array, axis: int, before: int, after: int) -> Array:
-        xp = get_xp(x)
-        x = xp.moveaxis(x, axis, -1)
-        n = x.shape[-1]
+    def _beyond(self, x: Array, before: int, after: int) -> tuple[Array, Array]:
         left = 2 * x[..., :1] - x[..., 1 : before + 1][..., ::-1]
-        right = 2 * x[..., -1:] - x[..., n - 1 - after : n - 1][..., ::-1]
-        return xp.moveaxis(xp.concatenate([left, x, right], axis=-1), -1, axis)
+        return left, 2 * x[..., -1:] - x[..., x.shape[-1] - 1 - after : -1][..., ::-1]
 
-    def fold(self, x: Array, axis: int, before: int, after: int) -> Array:
-        left, body, right = _parts(x, axis, before, after)
-        n = body.shape[-1]
+    def _add_back(self, body: Array, left: Array, right: Array) -> None:
         body[..., 0] += 2 * left.sum(axis=-1)
-        body[..., 1 : before + 1] -= left[..., ::-1]
+        body[..., 1 : left.shape[-1] + 1] -= left[..., ::-1]
         body[..., -1] += 2 * right.sum(axis=-1)
-        body[..., n - 1 - after : n - 1] -= right[..., ::-1]
-        return get_xp(x).moveaxis(body, -1, axis)
+        body[..., body.shape[-1] - 1 - right.shape[-1] : -1] -= right[..., ::-1]
 
 
 class _Unknown(Boundary):
@@ -214,10 +210,3 @@ def get_boundary(boundary: str) -> Boundary:
 
 def _sparse(rows: np.ndarray, cols: np.ndarray, data: np.ndarray, shape: tuple[int, int]) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array((data, (rows, cols)), shape=shape)
-
-
-def _parts(x: Array, axis: int, before: int, after: int) -> tuple[Array, Array, Array]:
-    """What lies before the line, the line (a copy) and what lies after, with `axis` last."""
-    x = get_xp(x).moveaxis(x, axis, -1)
-    n = x.shape[-1] - before - after
-    return x[..., :before], x[..., before : before + n].copy(), x[..., before + n :]

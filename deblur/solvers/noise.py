@@ -208,8 +208,8 @@ class NoiseModel(NamedTuple):
 
     @property
     def lam(self) -> float:
-        """What the PSF's error adds to λ: ε², or if it was read off its `share` of 0.05² to 0.1² (docs/worth.md)."""
-        likely = self.psf_error if self.psf_error > 0.3 else min(max(self.psf_error, 0.05), 0.1)  # 0.3: JPEG
+        """What the PSF's error adds to λ: ε², or if it was read off its `share` of at most 0.1² (docs/worth.md)."""
+        likely = self.psf_error if self.psf_error > 0.3 else min(self.psf_error, 0.1)  # 0.3: JPEG
         return self.share * likely**2 if self.uncertainty else self.psf_error**2
 
     @property
