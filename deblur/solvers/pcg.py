@@ -78,6 +78,7 @@ from .refine import Correction, refined, singular
 
 _RESTART = 300
 _BASIS_BYTES = 1 << 30  # what GMRES may keep before it restarts
+_LAUNCHED = 1 << 23  # pixels up to which a GPU waits for the launches of an iteration
 
 
 def refuses(problem: Problem) -> str | None:
@@ -325,8 +326,7 @@ class _OnBorder:
 
         room = _BASIS_BYTES // (c.nbytes + 1)
         limit = max(1, min(_RESTART, max(room, 20), _limit(self._problem) - done))
-        # For larger images a GPU does not wait for the launches of an iteration.
-        capture = isinstance(border, BorderGPU) and torus.size <= 1 << 23
+        capture = isinstance(border, BorderGPU) and torus.size <= _LAUNCHED
         s, iterations = gmres(g_times, self._schwarz, c, finished, limit, capture)
         z += m(border.put(s, torus))
         return z, iterations, left <= 0.5 * target
