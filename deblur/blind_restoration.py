@@ -64,8 +64,8 @@ def blind(
     img : array
         As for `reconstruct`, one frame. The PSF is estimated from the mean of its colours.
     size : int or (int, int), optional
-        Upper limit of the PSF's rows and columns in pixels, at least 3 and at most half the image; twice the true size
-        does little harm. By default 61, or a quarter of the image if that is less.
+        Upper limit of the PSF's rows and columns in pixels, at least 3 and at most half the image; one far too
+        large makes failures likelier. By default 61, or a quarter of the image if that is less.
     lam : float or str
         As for `reconstruct`.
     channel_axis, stack_axis : int, optional

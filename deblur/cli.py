@@ -101,7 +101,7 @@ def reconstruct(args: argparse.Namespace) -> int:
         file lies as the sensor has it: it is turned with IN, if the camera was held sideways.
     --blind : size|auto, optional
         Camera shake blurred the image and the PSF is unknown: estimate it from the image itself, and write it as a
-        picture beside OUT. The size is the largest that it may have; twice the true one does little harm.
+        picture beside OUT. The size is the largest that it may have; a size far too large makes failures likelier.
     --psf-grid : path, optional
         PSFs that vary across the image: a folder with a file for each position, row by row; an .npy file (rows,
         columns, m, n), an .npz that deblur psf points --grid wrote; or an image of stars or beads, from which they are

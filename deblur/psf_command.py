@@ -142,7 +142,7 @@ def blurred(args: argparse.Namespace) -> psf.PSFEstimate:
     input : in
         The blurred image.
     --size : size, optional
-        The largest rows and columns that the PSF may have; twice the true ones do little harm.
+        The largest rows and columns that the PSF may have; far too many make failures likelier.
     --grid : size, optional
         Also estimate how it varies: PSFs of so many parts of the image, into OUT as an .npz.
     """

@@ -67,7 +67,7 @@ def from_blurred(
         large PSF.
     size : int or (int, int), optional
         Upper limit of the PSF's rows and columns: at least 3 and at most half the image. By default 61, or a quarter of
-        the image if that is less, and the PSF is cropped to what it needs. Twice the true size does little harm.
+        the image if that is less, and the PSF is cropped to what it needs. A size far too large makes it worse.
     grid : (int, int), optional
         Also estimate how the PSF varies, at the centres of so many equal parts of the image: `PSFEstimate.map`. In
         simulations of a camera that turns this restores 0.4 to 1 dB better than one PSF.
