@@ -13,14 +13,8 @@ from deblur.threads import thread_limit
 def test_it_is_the_sum(xp, rng, dtype, a, b):
     whole = rng.standard_normal((2, 3, 33, 41)).astype(dtype)
     x, y = xp.asarray(whole), xp.asarray(rng.standard_normal(whole.shape).astype(dtype))
-    for part in (
-        np.s_[:],
-        np.s_[:, :, 2:30, 5:],
-        np.s_[:, 1, ::-1, 3:4],
-        np.s_[0, 0, 7:8],
-        np.s_[..., ::3],
-        np.s_[:, :0],
-    ):
+    parts = np.s_[:], np.s_[:, :, 2:30, 5:], np.s_[:, 1, ::-1, 3:4], np.s_[0, 0, 7:8], np.s_[..., ::3], np.s_[:, :0]
+    for part in parts:
         for right in (y[part], y[part].copy()):
             found = combined(x[part], right, a, b)
             wanted = a * asnumpy(x[part]).astype(np.float64) + b * asnumpy(right).astype(np.float64)

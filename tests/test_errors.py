@@ -17,7 +17,7 @@ FLAGS = {  # name of a flag: functions with their other arguments
     "check_finite": [(f, np.eye(3)) for f in (linalg.qr, linalg.gram, linalg.cholesky, linalg.gauss_jordan_inverse)]
     + [(linalg.qr_insert, np.eye(3), np.eye(3), np.ones(3), 0), (linalg.qr_delete, np.eye(3), np.eye(3), 0)],
     "lower": [(linalg.gets, np.eye(3)), (linalg.solve_triangular, np.eye(3), np.ones(3))],
-    "overwrite_a": [(linalg.cholesky, np.eye(3)), (linalg.gauss_jordan_solve, np.eye(3), np.ones(3))],
+    "overwrite_a": [(linalg.cholesky, np.eye(3)), (linalg.gauss_jordan_inverse, np.eye(3))],
 }
 
 
