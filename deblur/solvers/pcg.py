@@ -191,10 +191,10 @@ class _Schwarz:
             sizes = [*zip(border.shape, border.depth, psf.shape, strict=True)]
             pixels = math.prod(e + _beyond(m) for _, e, m in sizes) - math.prod(_beyond(m) for _, _, m in sizes)
             worth = problem.reuse or pixels**2 <= problem.frames * math.prod(border.shape)
-            room = worth and all(n >= 2 * (2 * e + m) for n, e, m in sizes)
-            kernel = problem.device.fft.irfft2(1 / embedding.symbol, s=lengths)
-            if room and _concentrated(kernel, psf):
-                patches = _corner_patches(border, kernel, problem)
+            if worth and all(n >= 2 * (2 * e + m) for n, e, m in sizes):
+                kernel = problem.device.fft.irfft2(1 / embedding.symbol, s=lengths)
+                if _concentrated(kernel, psf):
+                    patches = _corner_patches(border, kernel, problem)
         self._patches = border.patches(patches)
         for axis in border.bands:
             symbol = embedding.symbol

@@ -1,4 +1,5 @@
-"""The power spectrum of a blurred picture, fitted by Whittle's likelihood; see `deblur.tuning.psf_error`."""
+"""What the power spectrum of a blurred image shows: the fit by Whittle's likelihood, see `deblur.tuning.psf_error`, and
+the gain of counts."""
 
 from __future__ import annotations
 

@@ -13,21 +13,14 @@ def entrants() -> list[Entrant]:
     reason = "the value in the example of scikit-image's documentation; it has no rule"
     package = partial(Entrant, family="scikit-image", module="skimage", install="pip install scikit-image")
     wiener = partial(
-        package,
-        restore=partial(_restored, "wiener"),
-        setting=Setting(0.1, reason=reason),
-        parameter="balance",
-        search=(1e-5, 1e2),
+        package, restore=_wiener, setting=Setting(0.1, reason=reason), parameter="balance", search=(1e-5, 1e2)
     )
     lucy = partial(
-        package, restore=partial(_restored, "richardson_lucy"),
-        setting=Setting(50, reason="scikit-image's own number of iterations"),
+        package, restore=_richardson_lucy, setting=Setting(50, reason="scikit-image's own number of iterations"),
         parameter="iterations", search=(1, 300), whole=True, light=True,
     )  # fmt: skip
     unsupervised = partial(
-        package,
-        restore=partial(_restored, "unsupervised_wiener"),
-        setting=Setting(None, "automatic", "it estimates its own parameters"),
+        package, restore=_unsupervised, setting=Setting(None, "automatic", "it estimates its own parameters")
     )
     same = "the same on a picture mirrored at its borders"
     return [
@@ -42,10 +35,19 @@ def entrants() -> list[Entrant]:
     ]  # fmt: skip
 
 
-def _restored(name: str, task: Task, value: float | None) -> Channel:
-    from skimage import restoration
+def _wiener(task: Task, value: float | None) -> Channel:
+    from skimage.restoration import wiener
 
-    function, h = getattr(restoration, name), centred(task.psf)
-    if name == "unsupervised_wiener":
-        return lambda g: function(g, h, rng=0)[0]
-    return lambda g: function(g, h, value if name == "wiener" else int(value or 1))
+    return lambda g: wiener(g, centred(task.psf), value)
+
+
+def _unsupervised(task: Task, value: float | None) -> Channel:
+    from skimage.restoration import unsupervised_wiener
+
+    return lambda g: unsupervised_wiener(g, centred(task.psf), rng=0)[0]
+
+
+def _richardson_lucy(task: Task, value: float | None) -> Channel:
+    from skimage.restoration import richardson_lucy
+
+    return lambda g: richardson_lucy(g, centred(task.psf), num_iter=int(value or 1))
