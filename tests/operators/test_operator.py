@@ -47,8 +47,7 @@ def vignette(rng, shape, boundary):
 
 
 @pytest.mark.parametrize(
-    ("regularizer", "boundary", "weighted"),
-    pairwise(["identity", "gradient", "laplacian"], BOUNDARIES, [False, True]),
+    ("regularizer", "boundary", "weighted"), pairwise(["identity", "gradient", "laplacian"], BOUNDARIES, [False, True])
 )
 def test_quadratic_penalties_reach_the_dense_solution(rng, regularizer, boundary, weighted):
     operator = vignette(rng, (11, 12), boundary)

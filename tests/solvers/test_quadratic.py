@@ -24,8 +24,7 @@ PSFS = {
 
 
 @pytest.mark.parametrize(
-    ("method", "boundary", "weighted", "name", "shape"),
-    pairwise(REGULARIZERS, BOUNDARIES, [False, True], PSFS, [0, 1]),
+    ("method", "boundary", "weighted", "name", "shape"), pairwise(REGULARIZERS, BOUNDARIES, [False, True], PSFS, [0, 1])
 )
 def test_it_solves_the_masked_normal_equations(rng, method, boundary, weighted, name, shape):
     psf = PSFS[name](rng)
