@@ -35,7 +35,7 @@ class Vignette(LinearMap):
     def forward(self, f):
         return self.mean_blur.forward(f) * self.weight.astype(f.dtype)
 
-    def adjoint(self, g):
+    def adjoint(self, g, overwrite=False):
         return self.mean_blur.adjoint(g * self.weight.astype(g.dtype))
 
     def to_dense(self):
