@@ -16,7 +16,7 @@ beyond the frame. Scene pixels of which next to no light is measured keep their 
 *Acceleration.* The step is taken from a point extrapolated along the last move, by the scaled heavy ball [4]_: the
 factor (k − 1)/(k + 2) needs no sums and no array but the last scene. That of Biggs and Andrews, from two sums, comes as
 near to the truth in as many iterations (``benchmarks/bench_volumes.py``). The point never goes to zero, where a pixel
-would remain; after the objective has risen k begins anew.
+would remain; after the objective has risen k begins anew. An iteration costs two products with H, four transforms.
 
 *Read-out noise.* All counts and the background are raised by the variance of the read-out noise over the gain, if
 `noise` gives both [7]_: the variance is the gain times the mean then. Where the least count is below zero, as after an
@@ -40,12 +40,10 @@ light of a dark background then fits neither noise nor what enters at the border
 ``"consensus"``    (if asked for) moves a pixel only if two such images, with other noise in each step, both would: if
                    the product of their moves within the bounds, times Hᵀw over the scene and blurred by HᵀH, is above
                    zero [6]_. It ends when less than a hundredth of the pixels move. Few photons and dense
-                   specimens gain by it, points and threads of many photons lose. A step costs five products with H.
+                   specimens gain by it, points and threads of many photons lose. A step costs five products.
 
 A run that ends so, or at the largest number of iterations (1000 by default), has stopped by design, and says which. It
 counts as not converged if a tolerance was given and the iterations run out.
-
-An iteration costs two products with H, that is four transforms.
 
 References
 ----------
@@ -111,21 +109,27 @@ def memory(problem: Problem) -> float:
     blur = operator.shift_invariant
     if blur is None:
         return 16.0 * scene * problem.frames
-    # On the torus the spectra of the PSF and of a product, of images in place of that of volumes; the point, the scene
-    # and Hᵀw; the counts.
     torus = math.prod(blur.torus().lengths) * size
-    final = 2.2 * torus + 3 * scene + image + (torus + image) * (problem.axes < 3) + more * (scene + 1.2 * image)
+
+    def run(frames: float, scene: float, torus: float, image: float) -> float:
+        # Of each frame point, scene, spectrum and image, of images twice; Hᵀw, the first scene, the PSF's spectrum.
+        return frames * (2 * scene + (1 + (problem.axes < 3)) * (torus + image)) + 2 * scene + torus
+
+    final = run(1, scene, torus, image) + more * (scene + 1.2 * image) + 6.5 * scene * problem.stop.consensus
     if problem.stop.rtol is not None:
         return final + freed(torus)
     sides = [min(n, side) for n, side in zip(blur.image_shape, _sides(blur.psf), strict=True)]
     windows = 1 if image < 3 * size * math.prod(sides) else 2 if len(sides) == 3 else 4
-    watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) if windows > 1 else scene / size
-    # Two halves of each window, and what they were after earlier iterations. Of a small volume nothing is cut.
-    parts = (1 if len(sides) == 3 and windows == 1 else 6) * math.prod(sides)
-    found = 2 * windows * ((6.0 if len(sides) == 3 else 6.7) * watched + parts) * size + problem.frames * image
+    frames, part = 2 * windows, math.prod(sides) * size
+    found = run(frames, scene, torus, image)
+    if windows > 1:  # with weights of their own, beside both images
+        watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) * size
+        found = run(frames, watched, watched, 2 * part) + 2 * image
+    step = _step(frames * (part if windows > 1 else image) / size, problem.axes)
+    found += 13 * frames * part / step**problem.axes + problem.frames * image  # scenes of earlier iterations
     # The noise is measured in blocks of a plane, in float64 with their spectra: they overlap by half, or are some.
     noise = min(4 * math.prod(blur.image_shape[-2:]), 1 << 22) * 16 * (problem.noise is None) + 2 * image
-    return max(found, max(final, noise) + freed(torus))
+    return max(found * (not problem.stop.consensus), max(final, noise) + freed(torus))
 
 
 def prepare(problem: Problem) -> Factor:
@@ -252,7 +256,7 @@ def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, l
         problem, both, w = windows
         start, where = None, f" in {len(both) // 2} windows of {by(both.shape[2:])} pixels"
     run = _Run(problem, both, w, watched=True)
-    step = max(int((both.size / _WINDOW**2) ** (1 / psf.ndim)), 1)  # some pixels suffice
+    step = _step(both.size, psf.ndim)
     middle = [
         slice(c.start + (n - min(n, side)) // 2, c.start + (n + min(n, side)) // 2, step)
         for c, n, side in zip(problem.operator.crop, both.shape[2:], sides, strict=True)
@@ -279,6 +283,11 @@ def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, l
 def _sides(psf: np.ndarray) -> list[int]:
     """Of the windows from which the number of iterations is found."""
     return [max(_WINDOW, 3 * max(psf.shape)) if psf.ndim < 3 else max(_WINDOW // 4, 2 * max(psf.shape))] * psf.ndim
+
+
+def _step(pixels: float, axes: int) -> int:
+    """Of so many pixels, the n-th along each axis suffice: n."""
+    return max(int((pixels / _WINDOW**2) ** (1 / axes)), 1)
 
 
 def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
