@@ -39,8 +39,8 @@ light of a dark background then fits neither noise nor what enters at the border
 ``"change"``       (with a tolerance) stops when an iteration changes the scene by less than the tolerance.
 ``"consensus"``    (if asked for) moves a pixel only if two such images, with other noise in each step, both would: if
                    the product of their moves within the bounds, times Hᵀw over the scene and blurred by HᵀH, is above
-                   zero [6]_. It ends when less than a hundredth of the pixels move. Few photons and dense
-                   specimens gain by it, points and threads of many photons lose. A step costs five products.
+                   zero [6]_. It ends when less than a hundredth of the pixels move. It comes as near to
+                   the truth for few photons, less for points and threads of many. A step costs five products.
 
 A run that ends so, or at the largest number of iterations (1000 by default), has stopped by design, and says which. It
 counts as not converged if a tolerance was given and the iterations run out.
