@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-fast test-floor kernels lint test-gpu docs wheel clean
+.PHONY: demo test test-slow test-fast test-floor test-napari kernels lint test-gpu docs wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/deblur demo --output demo_output --force
@@ -49,6 +49,15 @@ lint: $(VENV)/.installed-dev
 # Needs an NVIDIA GPU and CuPy in the Python that runs it.
 test-gpu:
 	$(PYTHON) -m pytest -m gpu -q
+
+# The widget of examples/, with the real napari and Qt but no screen.
+NAPARI := .venv-napari
+test-napari: $(NAPARI)/.installed
+	QT_QPA_PLATFORM=offscreen $(NAPARI)/bin/python -m pytest -q -o filterwarnings= tests/test_napari_widget.py
+$(NAPARI)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(NAPARI)
+	$(NAPARI)/bin/pip install -q -e ".[napari]" pytest pytest-qt hypothesis
+	touch $@
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python docs/make.py

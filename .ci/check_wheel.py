@@ -17,10 +17,7 @@ for name in deblur.data.names():
     assert deblur.data.load(name).size
 
 loaded = subprocess.run(
-    [sys.executable, "-c", "import sys, deblur; print(*sys.modules)"],
-    check=True,
-    capture_output=True,
-    text=True,
+    [sys.executable, "-c", "import sys, deblur; print(*sys.modules)"], check=True, capture_output=True, text=True
 ).stdout.split()
 heavy = {"cupy", "matplotlib", "imageio", "skimage", "tqdm", "dask", "pandas", "PIL"} & set(loaded)
 assert not heavy, heavy

@@ -145,10 +145,7 @@ def time_on_gpu(
     found = {}
     for name, measured in rows.items():
         wall_s, device_s, host_s = zip(*measured)
-        found[name] = summary(wall_s) | {
-            "device_s": statistics.median(device_s),
-            "host_s": statistics.median(host_s),
-        }
+        found[name] = summary(wall_s) | {"device_s": statistics.median(device_s), "host_s": statistics.median(host_s)}
     return found
 
 

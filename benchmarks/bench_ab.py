@@ -219,11 +219,7 @@ def tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         "before, ms": "{before_s:ms}",
         "after, ms": "{after_s:ms}",
     }
-    columns |= {
-        "ratio": "{ratio:.2f}",
-        "spread": "{least:.2f} to {most:.2f}",
-        "answers": "{answers_differ_by:.0e}",
-    }
+    columns |= {"ratio": "{ratio:.2f}", "spread": "{least:.2f} to {most:.2f}", "answers": "{answers_differ_by:.0e}"}
     failed = "; ".join(f"{row['cell']}: {row['error']}" for row in rows if "error" in row)
     ratios = [row["ratio"] for row in rows if "ratio" in row]
     notes = f"Median ratio {statistics.median(ratios):.3f}, largest {max(ratios):.2f}. " if ratios else ""

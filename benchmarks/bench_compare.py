@@ -44,13 +44,7 @@ def main() -> None:
         {name: value for name, value in row.to_dict().items() if name not in ("history", "curve")} for row in found.rows
     ]
     case = found.cases[0].name
-    save(
-        "compare",
-        {"compare_s": compared, "rows": rows},
-        tables(rows, case),
-        case=case,
-        **vars(found.settings),
-    )
+    save("compare", {"compare_s": compared, "rows": rows}, tables(rows, case), case=case, **vars(found.settings))
 
 
 if __name__ == "__main__":

@@ -106,10 +106,7 @@ def on_cpu(quick: bool) -> list[dict[str, Any]]:
             lambda a=a, b=b: scipy.linalg.cho_solve(scipy.linalg.cho_factor(a), b),
         )
         inverted = compared(
-            "cholesky_inverse",
-            lambda a=a: linalg.cholesky_inverse(a),
-            "numpy.linalg.inv",
-            lambda a=a: np.linalg.inv(a),
+            "cholesky_inverse", lambda a=a: linalg.cholesky_inverse(a), "numpy.linalg.inv", lambda a=a: np.linalg.inv(a)
         )
         rows += [{"n": n} | solved, {"n": n} | inverted]
     return rows

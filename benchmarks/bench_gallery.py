@@ -90,10 +90,7 @@ class Shown:
         self.answer("blurred", self.g)
 
     def answer(self, who: str, image: np.ndarray, parameter: float | None = None) -> None:
-        self.answers[who] = (
-            levels(image[self.at]),
-            {"psnr": score(self.truth, image), "parameter": parameter},
-        )
+        self.answers[who] = (levels(image[self.at]), {"psnr": score(self.truth, image), "parameter": parameter})
 
 
 def ours(shown: Shown) -> None:

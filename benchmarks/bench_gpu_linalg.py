@@ -90,12 +90,7 @@ def inverted(n: int, dtype: str) -> dict[str, Any]:
         "cupy.linalg.inv": lambda: cupy.linalg.inv(general),
     }
     times = time_on_gpu(calls, repeats=REPEATS)
-    of = {
-        "cholesky_inverse": definite,
-        "gauss_jordan_inverse": general,
-        "gets": factor,
-        "cupy.linalg.inv": general,
-    }
+    of = {"cholesky_inverse": definite, "gauss_jordan_inverse": general, "gets": factor, "cupy.linalg.inv": general}
     errors = {name: residual(a, calls[name]()) for name, a in of.items()}
     verdicts = {
         ours: {"peer": peer, "ratio": times[ours]["median_s"] / times[peer]["median_s"]}
@@ -151,11 +146,7 @@ def inverse_tables(r: dict[str, Any]) -> list[dict[str, Any]]:
             for ours, verdict in size["verdicts"].items():
                 taken, peer = size["times"][ours]["median_s"], size["times"][verdict["peer"]]["median_s"]
                 row = {"what": ours, "dtype": size["dtype"], "n": size["n"], "taken": taken, "theirs": peer}
-                row |= {
-                    "floor": size.get("floors_s", {}).get(ours),
-                    "peer": verdict["peer"],
-                    "faster": peer / taken,
-                }
+                row |= {"floor": size.get("floors_s", {}).get(ours), "peer": verdict["peer"], "faster": peer / taken}
                 rows.append(row)
         return rows
 
@@ -223,14 +214,7 @@ def multiplied(n: int, dtype: str) -> list[dict[str, Any]]:
     for engine, timing in timings.items():
         c, seconds = outputs[engine], timing["median_s"]
         assert bool(cupy.isfinite(c).all()), f"{engine} left elements unwritten"
-        row = {
-            "product": "general",
-            "n": n,
-            "dtype": dtype,
-            "engine": engine,
-            "ms": 1e3 * seconds,
-            "timing": timing,
-        }
+        row = {"product": "general", "n": n, "dtype": dtype, "engine": engine, "ms": 1e3 * seconds, "timing": timing}
         row |= {"tflops": 2e-12 * n**3 / seconds, "times_cublas": timings["cublas"]["median_s"] / seconds}
         rows.append(row | {"relative_error": float(cupy.linalg.norm(c[part] - exact) / cupy.linalg.norm(exact))})
     return rows

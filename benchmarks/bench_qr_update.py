@@ -160,11 +160,7 @@ class Case:
         def torchs() -> Any:
             return self.xp.from_dlpack(torch.linalg.lstsq(a_torch, b_torch, driver="gels").solution[:, 0])
 
-        return {
-            "torch.linalg.lstsq": torchs,
-            "cupyx.lapack.gels": lambda: lapack.gels(a, b),
-            "deblur qr": ours,
-        }
+        return {"torch.linalg.lstsq": torchs, "cupyx.lapack.gels": lambda: lapack.gels(a, b), "deblur qr": ours}
 
     def scipys(self) -> Callable[[], Any]:
         """SciPy's update of Q and R."""

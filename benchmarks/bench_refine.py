@@ -106,11 +106,7 @@ def distance(h: np.ndarray, truth: np.ndarray) -> float:
 
 def case(i: int) -> dict[str, Any]:
     rng = np.random.default_rng([SEED, i])
-    kind, name, noise = (
-        str(rng.choice(KINDS)),
-        str(rng.choice(PHOTOGRAPHS)),
-        float(rng.choice([0, 1e-3, 3e-3, 1e-2])),
-    )
+    kind, name, noise = (str(rng.choice(KINDS)), str(rng.choice(PHOTOGRAPHS)), float(rng.choice([0, 1e-3, 3e-3, 1e-2])))
     light = points(kind, rng)
     size = min(int(2.16 * abs(light).max()) + 6 | 1, 33)
     count = 0 if i % 6 == 5 else int(rng.choice([1, 1, 1, 2, 3]))
@@ -147,11 +143,7 @@ def tabulated(summary: dict[str, Any]) -> dict[str, Any]:
         "one to three ways, or exact. The error is relative, after the best displacement; medians."
     )
     columns = {"PSF": "{name}", "cases": "{cases}", "error before": "{before, median:.3f}"}
-    columns |= {
-        "after": "{after, median:.3f}",
-        "falls by": "{falls by, median:.1f}",
-        "changed": "{changed:.2f}",
-    }
+    columns |= {"after": "{after, median:.3f}", "falls by": "{falls by, median:.1f}", "changed": "{changed:.2f}"}
     notes = (
         f"{100 * (1 - exact['changed']):.0f} % of the exact PSFs come back as they are. One takes "
         f"{summary['wrong']['seconds, median']:.0f} s of one core."

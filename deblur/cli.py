@@ -135,6 +135,7 @@ def reconstruct(args: argparse.Namespace) -> int:
     --denoiser : text
     --rtol : number
     --max-iterations : count
+    --stop : {consensus}
     --bits : {8, 16, 32}, optional
         Bits of OUT, 32 being a float TIFF; by default those of IN, and 32 of a volume. In a float TIFF white is 1, but
         volumes and integers other than 8 or 16 bits without a sign keep their unit.

@@ -89,6 +89,10 @@ class Options(TypedDict, total=False):
         1e-6; those with the iterate at 5e-3, or 4e-4 for a small λ; and
         "richardson-lucy" where it would begin to fit noise. A named direct
         method takes neither.
+    stop : {"consensus"}, optional
+        Where "richardson-lucy" stops, in place of `rtol`. By default all pixels stop after the number of iterations at
+        which the error is expected to be least. With ``"consensus"`` each stops by itself, once two images with
+        independent noise disagree on its next step (`deblur.solvers.richardson_lucy`).
     inverse : bool
         Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
     callback : callable, optional
@@ -152,6 +156,7 @@ class Options(TypedDict, total=False):
     psf_error: Annotated[float | None, None]
     rtol: Annotated[float | None, None]
     max_iterations: Annotated[int | None, None]
+    stop: Annotated[str | None, None]
     inverse: Annotated[bool, False]
     callback: Annotated[Callable[[int, float], None] | None, None]
     mask: Annotated[Array | str | None, None]
@@ -259,6 +264,9 @@ def check_values(o: dict[str, Any]) -> None:
             raise ValueError("delta belongs to data='huber'")
     if o["rtol"] is not None and not 0 < as_number(o["rtol"]) < 1:
         raise ValueError(f"rtol must lie between 0 and 1, not {o['rtol']!r}")
+    check_choice(o["stop"], (None, "consensus"), "stop")
+    if o["stop"] is not None and (o["method"] != "richardson-lucy" or o["rtol"] is not None):
+        raise ValueError("stop='consensus' belongs to method='richardson-lucy', and takes the place of rtol")
     if o["max_iterations"] is not None:
         o["max_iterations"] = check_count(o["max_iterations"], "max_iterations")
     check_callback(o["callback"], "callback", "iterations", "residual")

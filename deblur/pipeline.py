@@ -156,12 +156,7 @@ class Deblurrer:
         return None if self._request.candidates else self._request.problem.operator
 
     def solve(
-        self,
-        img: Array,
-        *,
-        channel_axis: int | None = None,
-        stack_axis: int | None = None,
-        check: bool = True,
+        self, img: Array, *, channel_axis: int | None = None, stack_axis: int | None = None, check: bool = True
     ) -> Result:
         """Restore one image, or a colour image or stack together.
 

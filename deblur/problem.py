@@ -75,6 +75,8 @@ class Stop:
     callback: Callable[[int, float], None] | None = field(default=None, compare=False)
     #: Factor by which the method's default tolerance is relaxed.
     looser: float = 1.0
+    #: Whether Richardson-Lucy stops at each pixel by gradient consensus.
+    consensus: bool = False
 
     def report(self, iteration: int, residual: float) -> None:
         """Call the callback, if there is one."""

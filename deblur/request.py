@@ -223,7 +223,7 @@ def check_request(
         dtype or FLOAT64,
         device,
         reuse=known.get("reuse", False),
-        stop=Stop(o["rtol"], o["max_iterations"], o["callback"]),
+        stop=Stop(o["rtol"], o["max_iterations"], o["callback"], consensus=o["stop"] is not None),
         noise=noise if counts else None,
     )
     if o["psf_error"] is None and isinstance(psf, PSFEstimate) and psf.status is PSFStatus.MEASURED:

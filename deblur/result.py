@@ -18,7 +18,7 @@ from .methods import METHODS
 from .normalization import Scale, shifted
 from .norms import largest
 from .operators.operator import Operator
-from .problem import History, Problem, Solution, Stop
+from .problem import History, Problem, Solution
 from .solvers.refine import MOST
 from .tuning import LambdaChoice
 from .verify import Diagnostics, joined, small_residual
@@ -293,7 +293,7 @@ def assemble(output: Output, problem: Problem, plan: Plan, image: NormalizedImag
     power = scale.objective(problem)
     if history is not None:
         history = replace(history, objective=shifted(scale.weight * history.objective, power))
-    stop = Stop(problem.stop.rtol, problem.stop.max_iterations)  # a callback need not pickle
+    stop = replace(problem.stop, callback=None)  # a callback need not pickle
     mask = image.mask
     return Result(
         image=output.image,

@@ -117,11 +117,7 @@ def widget(viewer: Any) -> Any:
     method = ComboBox(label="method", choices=METHODS, value="auto")
     automatic = ComboBox(label="λ", choices=("by rule", "number"), value="by rule")
     lam = FloatSpinBox(label="λ is", value=1e-3, min=0, max=1e6, step=1e-4)
-    start, cancel, status = (
-        PushButton(text="Restore"),
-        PushButton(text="Cancel", enabled=False),
-        Label(value=""),
-    )
+    start, cancel, status = (PushButton(text="Restore"), PushButton(text="Cancel", enabled=False), Label(value=""))
     box = Container(widgets=[image, psf, psf_layer, method, automatic, lam, start, cancel, status])
     stop = threading.Event()
 

@@ -36,10 +36,7 @@ print(found)
 
 assert found.map is not None
 print("\nacross the field, of the PSF there:")
-for name, varied in (
-    ("one PSF", np.broadcast_to(found.psf, found.map.psfs.shape)),
-    ("the map", found.map.psfs),
-):
+for name, varied in (("one PSF", np.broadcast_to(found.psf, found.map.psfs.shape)), ("the map", found.map.psfs)):
     errors = []
     for (row, column), psf in zip(found.map.positions.reshape(-1, 2), varied.reshape(-1, 17, 17), strict=True):
         at = np.arange(17.0) - 8

@@ -149,10 +149,7 @@ def report(title: str, figures: dict[int, dict[str, float]], remarks: list[str])
     print(f"\n{title}: times faster than {BUILT_IN} on the same machine (the thesis: {PUBLISHED_RATIOS})\n")
     ratios = {n: {name: row[BUILT_IN] / s for name, s in row.items()} for n, row in figures.items() if BUILT_IN in row}
     names = [name for name in METHODS if name != BUILT_IN]
-    show(
-        ["n", *names],
-        [[str(n), *(f"{r[x]:.3g}" if x in r else "–" for x in names)] for n, r in ratios.items()],
-    )
+    show(["n", *names], [[str(n), *(f"{r[x]:.3g}" if x in r else "–" for x in names)] for n, r in ratios.items()])
 
 
 def draw(path: Path, devices: dict[str, dict[int, dict[str, float]]]) -> None:

@@ -110,10 +110,7 @@ def from_results(record: dict[str, Any]) -> None:
                 f"{errors['backward']:.2g}",
             ]
         )
-    show(
-        [*HEADER, "kernel", "ms", *(f"{p}, ms" for p in peers), "times faster", "orthogonality", "backward"],
-        rows,
-    )
+    show([*HEADER, "kernel", "ms", *(f"{p}, ms" for p in peers), "times faster", "orthogonality", "backward"], rows)
 
 
 def main(arguments: list[str] | None = None) -> None:

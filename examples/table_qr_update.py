@@ -106,10 +106,7 @@ def sweeps(record: dict[str, Any]) -> None:
     print()
     kinds = {(c["action"], c["which"]): None for c in cells}
     best_of = {k: max(speedup(c) for c in cells if (c["action"], c["which"]) == k) for k in kinds}
-    show(
-        ["best cell", "speed-up", "published"],
-        [[WORDS[k], f"{s:.2f}", PUBLISHED[k]] for k, s in best_of.items()],
-    )
+    show(["best cell", "speed-up", "published"], [[WORDS[k], f"{s:.2f}", PUBLISHED[k]] for k, s in best_of.items()])
 
 
 def draw(path: Path, records: dict[str, dict[str, Any]]) -> None:
@@ -136,15 +133,7 @@ def main(arguments: list[str] | None = None) -> None:
     m, n, p = options.shape
     if not 0 < p < n <= m - p:
         raise SystemExit(f"--shape M N P needs 0 < P < N <= M - P, not {m} {n} {p}")
-    header = [
-        "",
-        "update, ms",
-        "refactor, ms",
-        "speed-up",
-        "published, best",
-        "planned",
-        "difference of solutions",
-    ]
+    header = ["", "update, ms", "refactor, ms", "speed-up", "published, best", "planned", "difference of solutions"]
     xp = find_gpu()
     for words, library in (("this CPU", np), *((("the GPU here", xp),) if xp else ())):
         print(f"\n{p} rows or columns in the middle of {m} x {n}, float64, on {words}\n")

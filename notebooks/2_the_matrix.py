@@ -68,9 +68,7 @@ inverted = [np.linalg.solve(matrix, g.ravel()).reshape(scene.shape) for g in (cl
 
 figure, axes = plt.subplots(1, 4, figsize=(9, 2.5), layout="constrained")
 for ax, title, image in zip(
-    axes,
-    ("scene", "blurred, with noise", "H⁻¹g without noise", "H⁻¹g with noise"),
-    (scene, blurred, *inverted),
+    axes, ("scene", "blurred, with noise", "H⁻¹g without noise", "H⁻¹g with noise"), (scene, blurred, *inverted)
 ):
     ax.imshow(image, vmin=0, vmax=1)
     ax.set_title(title)

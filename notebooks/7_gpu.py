@@ -101,11 +101,7 @@ for colour, shape in enumerate(dict.fromkeys((c["rows"], c["columns"]) for c in 
     ours = [1e3 * c["times"]["ours"]["median_s"] for c in cells]
     ax.loglog(batch, ours, f"C{colour}o-", label=f"{shape[0]} × {shape[1]}")
     ax.loglog(batch, best, f"C{colour}s:")
-ax.set(
-    xlabel="matrices in the batch",
-    ylabel="ms",
-    title="QR: deblur (lines), best of torch, CuPy and JAX (dotted)",
-)
+ax.set(xlabel="matrices in the batch", ylabel="ms", title="QR: deblur (lines), best of torch, CuPy and JAX (dotted)")
 ax.grid(alpha=0.3)
 _ = ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 

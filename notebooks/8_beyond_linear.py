@@ -94,11 +94,7 @@ dim = deblur.degrade(scene, psf, noise="poisson", level=100, boundary="unknown",
 counted = deblur.solve(dim, psf, method="richardson-lucy", boundary="unknown")
 print(counted.why)
 edges = deblur.solve(dim, psf, lam="auto", method="tv", data="poisson", boundary="unknown")
-panels = {
-    "photons counted": dim,
-    "Richardson-Lucy": counted.image,
-    "Poisson and total variation": edges.image,
-}
+panels = {"photons counted": dim, "Richardson-Lucy": counted.image, "Poisson and total variation": edges.image}
 decibels(truth, panels)
 show(panels)
 

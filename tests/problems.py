@@ -8,7 +8,7 @@ from deblur.solvers import admm, collaborative, plug_and_play, quadratic
 from deblur.terms import is_quadratic
 
 _FIDELITY = {"data": "name", "background": "background", "delta": "delta", "weights": "weights"}
-_STOP = ("rtol", "max_iterations", "callback")
+_STOP = ("rtol", "max_iterations", "callback", "consensus")
 
 
 def problem_of(operator, regularizer, lam=0.0, **options):

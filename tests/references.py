@@ -154,16 +154,22 @@ def divergence(expected, g, w=1.0):
     return float((w * terms).sum())
 
 
-def textbook(h, g, w, background, iterations, accelerate, brightness=None):
-    """The scaled heavy ball on vectors, with the dense matrix."""
+def textbook(h, g, w, background, iterations, accelerate, brightness=None, low=0.0, noises=None):
+    """The scaled heavy ball on vectors, with the dense matrix; with a noise for each step, gradient consensus."""
     s, bright = h.T @ w, h.sum(1).max() if brightness is None else brightness
-    f = y = np.full(h.shape[1], max((w @ g) / w.sum() - background, 0.01 * (w @ g) / w.sum()) / bright)
-    k, objectives = 0, []
-    for _ in range(iterations):
+    f = y = np.full(h.shape[1], max(((w @ g) / w.sum() - background) / bright, 0.01 * (w @ g) / w.sum() / bright, low))
+    k, objectives, seen = 0, [], s > 1e-7 * s.max()
+    for n in range(iterations):
         expected = h @ y + background
         objectives.append(divergence(expected, g, w))
         k = 1 if len(objectives) > 1 and objectives[-1] > objectives[-2] else k + 1
-        new = np.where(s > 1e-7 * s.max(), y * (h.T @ (w * g / expected)) / np.maximum(s, 1e-300), y)
-        y = np.maximum(new + accelerate * (k - 1) / (k + 2) * (new - f), 0.1 * new)
+        new, *halves = (
+            np.where(seen, np.maximum(y * (h.T @ (w * x / expected)) / np.where(seen, s, 1), low), y)
+            for x in ([g] if noises is None else [g, g + noises[n], g - noises[n]])
+        )
+        if halves:
+            product = (halves[0] - y) * (halves[1] - y) * s / y
+            new = np.where((product != 0) & (h.T @ h @ product > 0), new, y)
+        y = np.maximum(new + accelerate * (k - 1) / (k + 2) * (new - f), np.maximum(0.1 * new, low))
         f = new
     return f, np.array(objectives)

@@ -98,8 +98,7 @@ def test_the_help_has_texts_defaults_and_notes(parser):
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [("8GB", 8e9), ("512MiB", 2**29), ("1.5k", 1500), ("7", 7), ("much", None), ("0", None)],
+    ("text", "value"), [("8GB", 8e9), ("512MiB", 2**29), ("1.5k", 1500), ("7", 7), ("much", None), ("0", None)]
 )
 def test_sizes_of_memory(text, value):
     read = KINDS["bytes"][0]

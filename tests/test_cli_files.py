@@ -338,8 +338,7 @@ def interrupted_after(arguments, marker, **options):
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
 @pytest.mark.parametrize(
-    "module",
-    [b"import 'deblur.terminal'", b"import 'numpy._core'", b"import 'scipy.linalg'", b"import 'deblur.cli'"],
+    "module", [b"import 'deblur.terminal'", b"import 'numpy._core'", b"import 'scipy.linalg'", b"import 'deblur.cli'"]
 )
 def test_an_interrupted_import_prints_one_line(photograph, module):
     path, psf = photograph

@@ -69,6 +69,7 @@ ODD = {
     f"{RUN} --noise 0.1 --lam lcurve": "--noise does nothing here: --lam lcurve",
     f"{RUN} --prior zero --method tv": "--prior does nothing here: it belongs to the linear formula",
     f"{RUN} --rtol 1e-3 --method cholesky": "--rtol 0.001 would do nothing",
+    f"{RUN} --stop consensus": "--stop 'consensus' belongs to --method 'richardson-lucy'",
     f"{RUN} --workers 2": "--workers does nothing here: OUT is no .zarr",
     "reconstruct g.tif -o o.zarr --psf box:3 --bits 8": "--bits does nothing here",
     "reconstruct g.tif -o s3://bucket/o.zarr --psf box:3": "is no path of this machine",

@@ -152,8 +152,7 @@ def test_detected_impulses_are_hidden(photograph):
 
 
 @pytest.mark.parametrize(
-    ("bounds", "low", "high"),
-    [("nonnegative", 0.0, np.inf), ((0.1, 0.6), 0.1, 0.6), ((-np.inf, 0.5), -np.inf, 0.5)],
+    ("bounds", "low", "high"), [("nonnegative", 0.0, np.inf), ((0.1, 0.6), 0.1, 0.6), ((-np.inf, 0.5), -np.inf, 0.5)]
 )
 def test_the_image_lies_within_its_bounds(photograph, bounds, low, high):
     result = solve(photograph[1], 1e-4, method="tv", bounds=bounds)

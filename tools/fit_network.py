@@ -69,50 +69,16 @@ PHOTOGRAPHS = (
     *("ascent", *COLOURED),
     *("abstract-spiral", "accelerated-green", "apollo-11-earth", "beacon-street-sunset", "blue-periwinkle"),
     *("budgie-branch", "canyon-wren", "cave-opening", "colorful-wall", "dragonfly-on-lavender"),
-    *(
-        "fragrant-chamomile",
-        "high-trestle-trail",
-        "lake-sherburne",
-        "midsummer-sunrise",
-        "motherboard-circuits",
-    ),
-    *(
-        "noche-bogota",
-        "oakland-zoo-otters",
-        "ocean-waves",
-        "orange-hallway",
-        "piazza-gae-aulenti",
-        "rich-port",
-    ),
-    *(
-        "roman-colosseum",
-        "serene",
-        "singaporean-cityscape",
-        "solaris-grapes",
-        "spiral-firework",
-        "sunset-beach",
-    ),
+    *("fragrant-chamomile", "high-trestle-trail", "lake-sherburne", "midsummer-sunrise", "motherboard-circuits"),
+    *("noche-bogota", "oakland-zoo-otters", "ocean-waves", "orange-hallway", "piazza-gae-aulenti", "rich-port"),
+    *("roman-colosseum", "serene", "singaporean-cityscape", "solaris-grapes", "spiral-firework", "sunset-beach"),
     *("taipei-city", "tea-gardens", "the-spices-of-life", "tunnel-zion-park", "ufo-galaxy"),
-    *(
-        "Ashim DSilva",
-        "Carmine De Fazio",
-        "Jay Ruzesky",
-        "Jonas Nilsson Lee",
-        "Mr. Lee",
-        "Pablo Garcia Saldana",
-    ),
+    *("Ashim DSilva", "Carmine De Fazio", "Jay Ruzesky", "Jonas Nilsson Lee", "Mr. Lee", "Pablo Garcia Saldana"),
     *("Photo by SpaceX", "Rob Bye", "Sunset by the Pier", "photo-1451187580459-43490279c0fa"),
     *("photo-1452953008873-ae5837174535", "cvo9xd_keong_macan_srgb8", "tmshre_riaphotographs_srgb8"),
     "u76c0g_bliznaca_srgb8",
 )
-TESTED = (
-    "casa-mila",
-    "egg-basket",
-    "perched-osprey",
-    "san-francisco-skyline",
-    "kitten-on-lawn",
-    "Ryan Schroeder",
-)
+TESTED = ("casa-mila", "egg-basket", "perched-osprey", "san-francisco-skyline", "kitten-on-lawn", "Ryan Schroeder")
 SIDE = 1700
 LEAVES, LEAVES_SHARE, CHROMA_SHARE = 18, 0.1, 0.05
 SCALES = (1.0, 0.7, 0.5)
@@ -369,12 +335,7 @@ def answers(folder: Path, seed: int, seconds: float) -> list[np.ndarray]:
         psf, sigma = _psf(rng), math.exp(rng.uniform(math.log(0.001), math.log(0.05)))
         blur = deblur.Blur(psf, crop.shape, "periodic")
         g = blur.forward(crop.astype(float)) + sigma * rng.standard_normal(crop.shape)
-        said: dict[str, Any] = {
-            "method": "collaborative",
-            "boundary": "periodic",
-            "bounds": (0, 1),
-            "check": False,
-        }
+        said: dict[str, Any] = {"method": "collaborative", "boundary": "periodic", "bounds": (0, 1), "check": False}
         found = deblur.solve(cupy.asarray(g.astype(np.float32)), psf, **said)
         rows.append((crop, g, cupy.asnumpy(found.image), psf, sigma, tested))
     return [np.array(column, np.float32) for column in zip(*rows, strict=True)]
@@ -484,13 +445,7 @@ class Fitting:
         return self._iterates(g, near, near, blur, sigma, schedule)
 
     def _iterates(
-        self,
-        g: Tensor,
-        v: Tensor,
-        near: Tensor | None,
-        blur: Tensor,
-        sigma: Tensor,
-        schedule: tuple[int, float, float],
+        self, g: Tensor, v: Tensor, near: Tensor | None, blur: Tensor, sigma: Tensor, schedule: tuple[int, float, float]
     ) -> list[Tensor]:
         """What the network makes of each step."""
         steps, first, last = schedule
@@ -605,10 +560,7 @@ def main() -> None:
         save(steps=fitting.run(("steps",), options.steps, RATE_STEPS, 1.0))
     found = [w.result() for w in waiting]
     fitting.take([np.concatenate(columns) for columns in zip(*found, strict=True)])
-    print(
-        f"{len(fitting.fitted)} answers, {len(fitting.tested)} more to look at: {fitting.gain():.3f} dB",
-        flush=True,
-    )
+    print(f"{len(fitting.fitted)} answers, {len(fitting.tested)} more to look at: {fitting.gain():.3f} dB", flush=True)
     if options.near > 0:
         losses = ("near", "near", "near", "noisy")
         save(near=fitting.run(losses, options.near, RATE_NEAR, 1.0), gain=fitting.gain())

@@ -107,9 +107,7 @@ class Groups:
         self._places: patches_gpu.Places | None = None
         if served and xp is not np:
             self._places = patches_gpu.places(
-                pilot.shape,
-                *(a.tobytes() for a in (self._rows, self._cols, moves, self._edge)),
-                pilot.device.id,
+                pilot.shape, *(a.tobytes() for a in (self._rows, self._cols, moves, self._edge)), pilot.device.id
             )
             if self._places is not None:
                 self.first = patches_gpu.firsts(pilot, self._places, side)

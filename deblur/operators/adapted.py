@@ -110,7 +110,7 @@ class AdaptedOperator(LinearMap):
         """H f for scenes (..., P, Q)."""
         return self._products(f, self._of.matvec, self.scene_shape, self.image_shape)
 
-    def adjoint(self, g: Array) -> Array:
+    def adjoint(self, g: Array, overwrite: bool = False) -> Array:
         """Hᵀ g for images (..., M, N)."""
         return self._products(g, self._of.rmatvec, self.image_shape, self.scene_shape)
 

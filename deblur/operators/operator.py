@@ -66,8 +66,8 @@ class Operator(Protocol):
         """H f."""
         ...
 
-    def adjoint(self, g: Array) -> Array:
-        """The exact transpose: Hᵀ g."""
+    def adjoint(self, g: Array, overwrite: bool = False) -> Array:
+        """The exact transpose: Hᵀ g; with `overwrite` perhaps in the memory of g."""
         ...
 
 
@@ -92,7 +92,7 @@ class LinearMap:
     def forward(self, f: Array) -> Array:
         raise NotImplementedError
 
-    def adjoint(self, g: Array) -> Array:
+    def adjoint(self, g: Array, overwrite: bool = False) -> Array:
         raise NotImplementedError
 
     def checked(self, x: Array, shape: tuple[int, ...], what: str) -> tuple[Array, Device]:
@@ -180,7 +180,7 @@ class _Transpose(LinearMap):
     def forward(self, f: Array) -> Array:
         return self._of.adjoint(f)
 
-    def adjoint(self, g: Array) -> Array:
+    def adjoint(self, g: Array, overwrite: bool = False) -> Array:
         return self._of.forward(g)
 
     @property

@@ -255,12 +255,14 @@ class VaryingBlur(LinearMap):
             out = part if out is None else device.xp.add(out, part, out=out)
         return out
 
-    def adjoint(self, g: Array) -> Array:
+    def adjoint(self, g: Array, overwrite: bool = False) -> Array:
         """The exact transpose of `forward`: Hᵀ g, for one image or a stack of them.
 
         Parameters
         ----------
         g : (..., M, N) array
+        overwrite : bool
+            Whether the memory of `g` may be used.
 
         Returns
         -------

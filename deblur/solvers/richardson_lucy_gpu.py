@@ -46,7 +46,8 @@ class GpuSteps:
         self._sums = cupy.zeros(_AT.SUMS, np.float64)
         self._reduction = kernels.Reduction("richardson_lucy", first[0, 0].size, _AT.SUMS - _AT.OF_EXPECT)
         # Of a larger scene a launch takes no time beside the work.
-        self._loop: Any = Loop(_EAGER) if first.size < 1 << 25 else lambda step: step()
+        graph = first.size < 1 << 25 and not run.consensus
+        self._loop: Any = Loop(_EAGER) if graph else lambda step: step()
 
     def iterate(self, n: int) -> list[list[float]]:
         """A few iterations from the one numbered `n`: divergence and change of each."""
@@ -66,7 +67,7 @@ class GpuSteps:
             self._ratio, self._control, self._sums, dtype=dtype,
         )  # fmt: skip
         launch(
-            "advance", *_volumes(operator.adjoint(self._ratio)), self._point, self._sensitivity, run.least_share, low,
+            "advance", *_volumes(run.ascent(self._ratio)), self._point, self._sensitivity, run.least_share, low,
             high, self._f, self._control, self._sums, dtype=dtype,
         )  # fmt: skip
 

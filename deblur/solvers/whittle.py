@@ -1,5 +1,4 @@
-"""What the power spectrum of a blurred image shows: the fit by Whittle's likelihood, see `deblur.tuning.psf_error`, and
-the gain of counts."""
+"""What the power spectrum of a blurred image shows: the fit by Whittle's likelihood, see `deblur.tuning.psf_error`."""
 
 from __future__ import annotations
 
@@ -12,9 +11,6 @@ import numpy as np
 
 from ..device import Array, Device, asnumpy
 from ..operators.torus import Torus
-from ..problem import Problem
-from .start import filled
-from .windows import cut
 
 
 def power_of(g: Array, side: int) -> np.ndarray:
@@ -131,27 +127,6 @@ class Cells:
     def scene(self, at: np.ndarray) -> np.ndarray:
         """S over 1/|k|² of the parameters of a fit."""
         return np.exp((self.basis @ at[:-3]).clip(-99, 99))
-
-
-def photon_gain(problem: Problem, g: Array) -> float:
-    """The variance of counts over their mean, from the tenth of the frequencies of which the blur leaves least.
-
-    Their noise has the same power at each frequency, that of all counts: bright parts show it, however few they are.
-    """
-    seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
-    windows = cut(problem, seen, None, side=[round(2 ** (17 / psf.ndim))] * psf.ndim, interior=True, most=2)
-    frames = (windows[1] if windows else seen).astype(np.float64)
-    sides, xp = frames.shape[2:], problem.xp
-    torus = Torus(sides, problem.device)
-    folded, lines = np.zeros(np.minimum(psf.shape, sides)), (np.hanning(n + 2)[1:-1] for n in sides)
-    np.add.at(folded, np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, sides, strict=True))), psf)
-    taper = math.prod(xp.asarray(x).reshape(-1, *[1] * (len(sides) - 1 - at)) for at, x in enumerate(lines))
-    # The taper spreads the power of each frequency.
-    left, spread = map(torus.synthesise, (torus.power(folded), abs(torus.analyse(taper)) ** 2))
-    left = torus.analyse(left * spread).real
-    least = left <= xp.sort(left.ravel())[left.size // 10]
-    found = (abs(torus.analyse(frames * taper)) ** 2 * least).sum() / least.astype(np.float64).sum()
-    return float(found / (taper**2 * frames).sum())
 
 
 def tapered(power: np.ndarray) -> np.ndarray:

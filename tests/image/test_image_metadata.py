@@ -89,8 +89,7 @@ def test_the_camera_is_named_once(make, model, named):
 
 @pytest.mark.parametrize(("name", "dtype"), [("b.ome.tif", np.uint16), ("b.tif", np.float32), ("b.tif", np.uint8)])
 @pytest.mark.parametrize(
-    ("axes", "shape"),
-    [("CYX", (3, 8, 9)), ("TZCYX", (2, 3, 2, 8, 9)), ("YX", (8, 9)), ("ZYXS", (2, 8, 9, 3))],
+    ("axes", "shape"), [("CYX", (3, 8, 9)), ("TZCYX", (2, 3, 2, 8, 9)), ("YX", (8, 9)), ("ZYXS", (2, 8, 9, 3))]
 )
 def test_ome_keeps_scale_axes_and_names(tmp_path, rng, name, dtype, axes, shape):
     a = samples(rng, shape, np.uint16)

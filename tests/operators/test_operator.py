@@ -35,7 +35,7 @@ class Vignette(LinearMap):
     def forward(self, f):
         return self.mean_blur.forward(f) * self.weight.astype(f.dtype)
 
-    def adjoint(self, g):
+    def adjoint(self, g, overwrite=False):
         return self.mean_blur.adjoint(g * self.weight.astype(g.dtype))
 
     def to_dense(self):
@@ -47,8 +47,7 @@ def vignette(rng, shape, boundary):
 
 
 @pytest.mark.parametrize(
-    ("regularizer", "boundary", "weighted"),
-    pairwise(["identity", "gradient", "laplacian"], BOUNDARIES, [False, True]),
+    ("regularizer", "boundary", "weighted"), pairwise(["identity", "gradient", "laplacian"], BOUNDARIES, [False, True])
 )
 def test_quadratic_penalties_reach_the_dense_solution(rng, regularizer, boundary, weighted):
     operator = vignette(rng, (11, 12), boundary)

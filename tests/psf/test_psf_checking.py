@@ -34,8 +34,7 @@ SHAKE = RIGHT["shake"]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "finding"),
-    [(SHAKE[::-1, ::-1], "rotated by 180"), (SHAKE[:, ::-1], "mirror image"), (psf.disk(13), "")],
+    ("wrong", "finding"), [(SHAKE[::-1, ::-1], "rotated by 180"), (SHAKE[:, ::-1], "mirror image"), (psf.disk(13), "")]
 )
 def test_a_wrong_psf_is_named(wrong, finding):
     found = psf.check(picture(SHAKE), wrong)

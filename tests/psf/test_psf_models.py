@@ -131,8 +131,7 @@ def overlap(i, j, r):
 
 
 @pytest.mark.parametrize(
-    ("size", "radius"),
-    [(7, None), (5, 2.0), (9, 3.3), (5, 0.4), (6, None), ((4, 7), 2.9), (5, 2.9), (3, 100.0)],
+    ("size", "radius"), [(7, None), (5, 2.0), (9, 3.3), (5, 0.4), (6, None), ((4, 7), 2.9), (5, 2.9), (3, 100.0)]
 )
 def test_disk_is_the_area_of_the_disc_in_each_pixel(size, radius):
     h = psf.disk(size, radius)

@@ -23,13 +23,14 @@ PSFS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("method", "boundary", "weighted", "name", "shape"),
-    pairwise(REGULARIZERS, BOUNDARIES, [False, True], PSFS, [0, 1]),
-)
+CASES = [*pairwise(REGULARIZERS, BOUNDARIES, [False, True], PSFS, [0, 1])]
+CASES += [("laplacian", boundary, True, "volume", 2) for boundary in BOUNDARIES]
+
+
+@pytest.mark.parametrize(("method", "boundary", "weighted", "name", "shape"), CASES)
 def test_it_solves_the_masked_normal_equations(rng, method, boundary, weighted, name, shape):
     psf = PSFS[name](rng)
-    shape = ([(19,), (8,)], [(11, 13), (8, 8)], [(5, 7, 6), (4, 5, 4)])[psf.ndim - 1][shape]
+    shape = ([(19,), (8,)], [(11, 13), (8, 8)], [(5, 7, 6), (4, 5, 4), (7, 6, 5)])[psf.ndim - 1][shape]
     g = rng.random(shape)
     psf = psf if name == "even" else psf / psf.sum()
     weights = rng.random(shape) * (rng.random(shape) > 0.15) if weighted else None

@@ -427,8 +427,7 @@ def test_an_xarray_keeps_its_coordinates(rng):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("h", "side", "tile", "boundary"),
-    [(H, 300, 96, "unknown"), (DISK, 450, 150, "unknown"), (DISK, 450, 150, "zero")],
+    ("h", "side", "tile", "boundary"), [(H, 300, 96, "unknown"), (DISK, 450, 150, "unknown"), (DISK, 450, 150, "zero")]
 )
 def test_tiles_are_solved_on_the_gpu(h, side, tile, boundary, cupy, rng):
     g = picture(h, boundary, (side, side - 20), rng)

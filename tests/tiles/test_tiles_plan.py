@@ -25,8 +25,7 @@ def tails_along(axis, h, lam, regularizer="identity", safe=True):
 
 
 @pytest.mark.parametrize(
-    ("h", "lam"),
-    [(psf.gaussian(5, 1.0), 0.1), (psf.motion(5, 30), 0.3), (np.array([[0.6, 0.3, 0.1]]), 0.1)],
+    ("h", "lam"), [(psf.gaussian(5, 1.0), 0.1), (psf.motion(5, 30), 0.3), (np.array([[0.6, 0.3, 0.1]]), 0.1)]
 )
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_tails_are_those_of_the_dense_inverse(h, lam, axis):

@@ -256,8 +256,7 @@ def test_colour_needs_no_name_and_opacity_is_kept():
     assert np.allclose(deblur.reconstruct(integers, h, 1e-2)[..., 3], integers[..., 3] / 255)
     sharp = np.stack([photograph()] * 3, axis=-1)
     assert np.array_equal(
-        deblur.degrade(sharp, h, noise=0.01, seed=1),
-        deblur.degrade(sharp, h, noise=0.01, seed=1, channel_axis=-1),
+        deblur.degrade(sharp, h, noise=0.01, seed=1), deblur.degrade(sharp, h, noise=0.01, seed=1, channel_axis=-1)
     )
 
 

@@ -92,8 +92,7 @@ def test_the_risk_estimate_is_the_expected_error(name, rng):
 
 
 @pytest.mark.parametrize(
-    ("name", "norm", "rule"),
-    pairwise(["fft", "dct", "kronecker", "dense, wide"], ["data", "scene"], ["gcv", "upre"]),
+    ("name", "norm", "rule"), pairwise(["fft", "dct", "kronecker", "dense, wide"], ["data", "scene"], ["gcv", "upre"])
 )
 def test_the_choice_is_the_minimum_found_by_force(name, norm, rule, rng):
     blur, g = make(name, rng, noise=0.05)

@@ -1,0 +1,60 @@
+"""The noise of photon counts: the gain, and the variance at each pixel."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from ..device import Array
+from ..norms import total
+from ..operators.torus import Torus
+from ..problem import Problem
+from .noise import estimate_noise_model, psf_noise, step_of
+from .start import filled
+from .windows import cut
+
+
+def deviation(problem: Problem, g: Array) -> Array:
+    """The noise's standard deviation at each pixel, but no more than it counts."""
+    return problem.xp.minimum(problem.xp.sqrt(variance(problem, g)), g).astype(g.dtype)
+
+
+def variance(problem: Problem, g: Array) -> Array:
+    """The variance of the noise at each pixel, rather too large than too small: too small a one hides noise."""
+    if problem.noise is not None:
+        return g * problem.noise.gain + problem.noise.read**2
+    gain, step = photon_gain(problem, g), step_of(g)
+    counted = g * gain
+    if step and 6 * gain * float(total(g)) <= g.size * step**2:
+        # Rounding explains all of it: as much in light and dark, and none where all neighbours have one value.
+        moves = itertools.product((1, -1), range(-problem.axes, 0))
+        alike = math.prod((g == problem.xp.roll(g, *move) for move in moves), start=True)
+        counted = ~alike * g.dtype.type(step**2 / 12)
+    if problem.axes != 2 or min(g.shape[-2:]) < 4:
+        return counted
+    seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
+    model = estimate_noise_model(seen, psf)._replace(left=psf_noise(seen, psf).left)  # by an error of the PSF
+    return problem.xp.maximum(counted, model.variance(g))
+
+
+def photon_gain(problem: Problem, g: Array) -> float:
+    """The variance of counts over their mean, from the tenth of the frequencies of which the blur leaves least.
+
+    Their noise has the same power at each frequency, that of all counts: bright parts show it, however few they are.
+    """
+    seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
+    windows = cut(problem, seen, None, side=[round(2 ** (17 / psf.ndim))] * psf.ndim, interior=True, most=2)
+    frames = (windows[1] if windows else seen).astype(np.float64)
+    sides, xp = frames.shape[2:], problem.xp
+    torus = Torus(sides, problem.device)
+    folded, lines = np.zeros(np.minimum(psf.shape, sides)), (np.hanning(n + 2)[1:-1] for n in sides)
+    np.add.at(folded, np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, sides, strict=True))), psf)
+    taper = math.prod(xp.asarray(x).reshape(-1, *[1] * (len(sides) - 1 - at)) for at, x in enumerate(lines))
+    # The taper spreads the power of each frequency.
+    left, spread = map(torus.synthesise, (torus.power(folded), abs(torus.analyse(taper)) ** 2))
+    left = torus.analyse(left * spread).real
+    least = left <= xp.sort(left.ravel())[left.size // 10]
+    found = (abs(torus.analyse(frames * taper)) ** 2 * least).sum() / least.astype(np.float64).sum()
+    return float(found / (taper**2 * frames).sum())
