@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from .errors import InsufficientMemoryError, NoGPUError, shown
+from .errors import InsufficientMemoryError, NoGPUError, as_number, shown
 
 Array = Any  # numpy.ndarray or cupy.ndarray: the code is the same for both
 
@@ -109,10 +109,10 @@ class Device:
         """
         if isinstance(device, Device):
             return device
-        if device == "cpu":
+        if isinstance(device, str) and device == "cpu":
             return CPU
-        if isinstance(device, str) and device != "gpu":
-            raise ValueError(f"unknown device {device!r}; use 'cpu', 'gpu' or a GPU's number")
+        if device != "gpu" if isinstance(device, str) else not as_number(device).is_integer():
+            raise ValueError(f"unknown device {shown(device)}; use 'cpu', 'gpu' or a GPU's number")
         try:
             import cupy
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from .denoise.impulses import detect
 from .device import Array
-from .errors import as_number, check_callback, check_choice, check_count, check_number
+from .errors import as_number, check_callback, check_choice, check_count, check_flags, check_number
 from .image.light import GAMMAS
 from .masks import saturated
 from .operators.boundary import BOUNDARIES, Boundary
@@ -205,15 +205,15 @@ def takes_options(target: _T, kind: Any = Options) -> _T:
 def _checked(function: Callable[..., Any], name: str, kind: Any) -> Any:
     signature = inspect.signature(function)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    known = [*(p.name for p in own), *defaults(kind)]
+    known = {p.name: p for p in own} | _declared(kind)
 
     @functools.wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
-        for key in given:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, 3)
-                hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(defaults())}"
-                raise TypeError(f"{name} has no option {key!r}; {hint}")
+        for key in (key for key in given if key not in known):
+            near = difflib.get_close_matches(key, known, 3)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(defaults())}"
+            raise TypeError(f"{name} has no option {key!r}; {hint}")
+        check_flags(**{key: value for key, value in given.items() if known[key].annotation in (bool, "bool")})
         return function(*args, **given)
 
     positional = [p for p in own if p.kind is not p.KEYWORD_ONLY]

@@ -28,7 +28,7 @@ from typing import Any, Unpack
 from .combined import combined
 from .data_checks import check_frames, is_clipped, with_checks
 from .device import CPU, Array, Device
-from .errors import check_dtype
+from .errors import check_dtype, check_flags
 from .frames import Frames, space_of
 from .image import Levels
 from .methods import METHODS, Choice
@@ -213,6 +213,7 @@ class Deblurrer:
 
     def _solve(self, frames: Frames, check: bool, into: Levels | None = None, one_image: bool = False) -> Result:
         """Restore frames; `into` takes the image part by part, and the Result then has neither it nor the residual."""
+        check_flags(check=check)
         request, begun = self._request, time.perf_counter()
         failed: Result | None = None
         failures: list[str] = []

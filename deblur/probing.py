@@ -168,8 +168,8 @@ def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _
         found = cg(problem.normal, b, systems, precondition=precondition, rtol=1e-8, max_iterations=1000)
         if not found.residual <= 1e-8:
             raise ConvergenceError(
-                f"a probe could not be solved for in 1000 iterations: use a larger λ than "
-                f"{problem.lam:g}, or method 'cholesky' for a small image"
+                f"a probe could not be solved for in 1000 iterations with {problem.strength}: use "
+                f"a larger λ, or method 'cholesky' for a small image"
             )
         return found.x[:k], found.x[k:]
 

@@ -169,6 +169,11 @@ class Problem:
         return len(self.operator.image_shape)
 
     @property
+    def strength(self) -> str:
+        """λ in words, without a unit: a solver has the problem divided by powers of two."""
+        return f"λ = {self.lam / self.operator.norm_bound / self.operator.norm_bound:.3g} ‖H‖²"
+
+    @property
     def in_float64(self) -> Problem:
         """The same problem in float64."""
         w = self.fidelity.weights

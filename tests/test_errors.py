@@ -17,6 +17,13 @@ FLAGS = {  # name of a flag: functions with their other arguments
     "check_finite": [(f, np.eye(3)) for f in (linalg.qr, linalg.gram, linalg.cholesky, linalg.gauss_jordan_inverse)]
     + [(linalg.qr_insert, np.eye(3), np.eye(3), np.ones(3), 0), (linalg.qr_delete, np.eye(3), np.eye(3), 0)],
     "lower": [(linalg.gets, np.eye(3)), (linalg.solve_triangular, np.eye(3), np.ones(3))],
+    "as_float": [(deblur.image.read, "a.png")],
+    **{key: [(deblur.psf.load, "a.npy")] for key in ("normalize", "allow_negative")},
+    "sparse": [(deblur.filter2matrix, np.eye(3), (9, 9))],
+    "rescale": [(deblur.image.fit_to_levels, "a.png", np.eye(3), np.eye(3), 8)],
+    "inverse": [(deblur.solve, np.eye(9), np.eye(3), 0.1), (deblur.tiled, np.eye(9), np.eye(3), 0.1)],
+    "check": [(deblur.solve, np.eye(9), np.eye(3), 0.1), (deblur.Deblurrer(np.eye(3), (9, 9), 0.1).solve, np.eye(9))],
+    "safe": [(deblur.plan_tiles, np.eye(3), 0.1, (9, 9))],
     "overwrite_a": [(linalg.cholesky, np.eye(3)), (linalg.gauss_jordan_inverse, np.eye(3))],
 }
 
@@ -41,6 +48,18 @@ ODD = [
     ("exposure must be a whole number", deblur.QRDeblurrer(np.eye(3), (9, 9), 0.1).hide, np.zeros((9, 9), bool), "x"),
     ("rhs must be a whole number", partial(linalg.plan_update, "add_rows", 9, 5, rhs=-1)),
     ("shape is no array: its parts differ", linalg.choose_qr, [[1], [2, 3]]),
+    ("λ must be a finite number >= 0, not inf", deblur.choose_method, deblur.Blur(np.eye(3), (9, 9)), np.inf),
+    ("bounds must be two .* not ''", partial(deblur.choose_lambda, bounds=""), deblur.Blur([[1]], (9, 9)), np.eye(9)),
+    (r"images \(rows, columns\), not shape \(5, 'a'\)", deblur.VaryingBlur, np.eye(3)[None, None], (5, "a")),
+    ("shapes of f and g", deblur.filter2matrix, np.eye(3), [[1, 2], [3]]),
+    ("positions must be an array", deblur.psf.from_points, np.eye(9), "text"),
+    ("a PSF of 1000.* YiB, and", deblur.psf.box, 1e300),
+    ("shape must be a positive whole number, not array", deblur.plan_tiles, np.eye(3), 0.1, np.array("s")),
+    ("passes must be a positive whole number, not 0.5", partial(deblur.plan_tiles, passes=0.5), np.eye(3), 0.1, (9, 9)),
+    ("unknown device array", partial(deblur.plan_tiles, device=np.ones(2)), np.eye(3), 0.1, (9, 9)),
+    (r"grid must be \(rows, columns\), not 3", deblur.psf.load_grid, ".", 3),
+    ("Q and R must be matrices, .*one by one", linalg.qr_insert, np.ones((2, 3, 3)), np.ones((2, 3, 3)), np.ones(3), 0),
+    ("λ = 1e-24 ‖H‖²: the smallest", partial(deblur.solve, method="fft"), np.eye(4), 1e9 * np.ones((2, 1)), 4e-6),
     (r"background=1e\+300 leaves no digit", partial(deblur.solve, np.eye(9), np.eye(3), 0.1, background=1e300)),
 ]
 
@@ -48,7 +67,7 @@ ODD = [
 @pytest.mark.parametrize(("words", "function", "arguments"), [(words, f, rest) for words, f, *rest in ODD])
 def test_an_odd_argument_is_named_with_its_value(tmp_path, monkeypatch, words, function, arguments):
     monkeypatch.chdir(tmp_path)
-    refused((TypeError, ValueError), words, function, *arguments)
+    refused((TypeError, ValueError, MemoryError), words, function, *arguments)
 
 
 def test_no_pixel_is_no_light():

@@ -86,28 +86,16 @@ def test_options_that_a_direct_method_would_ignore_are_errors(method, idle):
 
 
 @pytest.mark.parametrize(
-    ("img", "error", "message"),
-    [
-        (np.full((8, 8), np.nan), ValueError, "NaN"),
-        (np.full((8, 8), -np.inf), ValueError, "infinite"),
-        (np.zeros((0, 8)), ValueError, "empty"),
-        (np.zeros(8), ValueError, "rows"),
-        (np.zeros((2, 8, 8, 3)), ValueError, "channel_axis"),
-        (np.zeros((3, 8, 3)), ValueError, "channel_axis"),
-        (np.zeros((8, 4, 4)), ValueError, "channel_axis"),
-        (np.full((8, 8), "a"), TypeError, "dtype"),
-    ],
-)
-def test_bad_images(img, error, message):
-    refused(error, message, deblur.reconstruct, img, PSF, 1e-3, boundary="zero")
-
-
-@pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
+        ({"img": np.full((8, 8), np.nan)}, ValueError, "NaN"),
+        ({"img": np.zeros((0, 8))}, ValueError, "empty"),
+        ({"img": np.zeros(8)}, ValueError, "rows"),
+        ({"img": np.zeros((2, 8, 8, 3))}, ValueError, "channel_axis"),
+        ({"img": np.zeros((3, 8, 3))}, ValueError, "channel_axis"),
+        ({"img": np.zeros((8, 4, 4))}, ValueError, "channel_axis"),
+        ({"img": np.full((8, 8), "a")}, TypeError, "dtype"),
         ({"lam": -1e-3}, ValueError, "not negative"),
-        ({"lam": np.nan}, ValueError, "finite"),
-        ({"lam": "best"}, ValueError, "gcv"),
         ({"lam": None}, TypeError, "number"),
         ({"method": "magic"}, ValueError, "cholesky"),
         ({"method": ["tv"]}, ValueError, r"unknown method \['tv'\]"),
@@ -123,8 +111,6 @@ def test_bad_images(img, error, message):
         ({"psf": [[1, 2], [3]]}, ValueError, "psf is no array: its parts differ in length"),
         ({"mask": [[1, 2], [3]]}, ValueError, "mask is no array"),
         ({"channel_axis": 5}, ValueError, "channel_axis"),
-        ({"max_iterations": 0}, ValueError, "max_iterations"),
-        ({"noise": -1}, ValueError, "noise"),
         ({"origin": (3, 3)}, ValueError, "origin"),
         ({"rtol": "small"}, (TypeError, ValueError), "rtol must lie between 0 and 1, not 'small'"),
         ({"max_iterations": np.inf}, (TypeError, ValueError), "positive whole number, not inf"),
@@ -135,19 +121,15 @@ def test_bad_images(img, error, message):
         ({"weights": 0 * ONES}, ValueError, "hidden by the weights"),
         ({"mask": "yes"}, ValueError, "auto"),
         ({"mask": 0.5 * ONES}, ValueError, "boolean"),
-        ({"mask": 2 * ONES.astype(int)}, ValueError, "boolean"),
         ({"mask": ONES[:3] > 0}, ValueError, "shape"),
         ({"weights": -ONES}, ValueError, "below zero"),
         ({"weights": np.nan * ONES}, ValueError, "finite"),
-        ({"weights": ONES[:, :5]}, ValueError, "shape"),
         ({"bounds": (1, 0)}, ValueError, "cross"),
-        ({"bounds": (1, 1)}, ValueError, "cross"),
         ({"bounds": (np.nan, 1)}, ValueError, "cross"),
         ({"bounds": "positive"}, ValueError, "nonnegative"),
         ({"bounds": 3}, TypeError, "pair"),
         ({"data": "cauchy"}, ValueError, "poisson"),
         ({"data": "poisson", "img": -ONES}, ValueError, "below zero"),
-        ({"background": -1}, ValueError, "background"),
         ({"data": "huber", "delta": 0}, ValueError, "delta"),
         ({"delta": 0.1}, ValueError, "huber"),
         ({"denoiser": lambda x: x}, TypeError, r"denoiser, .* takes \(image, sigma\), not one that takes \(x\)"),
@@ -159,23 +141,6 @@ def test_bad_images(img, error, message):
 )
 def test_bad_options(changes, error, message):
     refused(error, message, deblur.reconstruct, **{"img": ONES, "psf": PSF, "lam": 1e-2, **changes})
-
-
-@pytest.mark.parametrize(
-    ("message", "call"),
-    [
-        ("λ must be a finite number >= 0, not inf", lambda: deblur.choose_method(BLUR, np.inf)),
-        ("bounds must be two .* not 'text'", lambda: deblur.choose_lambda(BLUR, ONES, bounds="text")),
-        ("shape must be a whole number of pixels", lambda: deblur.plan_tiles(PSF, 1e-2, np.array("s"))),
-        (r"images \(rows, columns\), not shape \(5, 'a'\)", lambda: deblur.VaryingBlur(PSF[None, None], (5, "a"))),
-        ("shapes of f and g", lambda: deblur.filter2matrix(PSF, [[1, 2], [3]])),
-        ("positions must be an array", lambda: deblur.psf.from_points(ONES, "text")),
-        ("a PSF of 1000.* YiB, and", lambda: deblur.psf.box(1e300)),
-    ],
-)
-def test_odd_arguments_are_refused_by_name(message, call):
-    with pytest.raises((ValueError, TypeError, MemoryError), match=message):
-        call()
 
 
 def test_numbers_of_any_kind_are_numbers():

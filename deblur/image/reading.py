@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..device import check_finite, format_bytes, require_memory
-from ..errors import check_path
+from ..errors import check_flags, check_path
 from . import arrays, metadata, ome, png
 from .metadata import Metadata, inverse, upright
 from .stores import is_store, largest_level
@@ -131,13 +131,13 @@ def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
         If it holds no image, a damaged one, or one that cannot be taken
         without loss: transparency (for which there is `read_with_metadata`),
         CMYK and other print colours, pages of different sizes, a part of an OME-TIFF without the other files,
-        NaN or infinity (which `read_with_metadata` leaves).
-        The message says how to convert it.
+        NaN or infinity (which `read_with_metadata` leaves). The message says how to convert it.
     InsufficientMemoryError
         If the picture would not fit the free memory; the limit that Pillow
         sets to the number of pixels is replaced by this one, unless the
         program has set its own ``PIL.Image.MAX_IMAGE_PIXELS``.
     """
+    check_flags(as_float=as_float)
     image, found = read_stored(path)
     image = upright(image, found.orientation)
     return arrays.as_float(image) if as_float else image

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, as_real, asnumpy, check_finite, unwrapped
-from ..errors import as_number, check_path, shown
+from ..errors import as_number, check_flags, check_path, shown
 from . import png
 from .arrays import as_float, is_colour, shaped
 from .light import measured
@@ -171,6 +171,7 @@ def fit_to_levels(
         If more than a tenth of the pixels would be clipped that were not black
         or white in `source` already, or if floats would be rounded to a few levels.
     """
+    check_flags(clip=clip, rescale=rescale, counts=counts)
     image, source = asnumpy(image), asnumpy(source)
     top = 2.0**bits - 1
     white = top if measured(source) else 1.0  # the number that becomes white

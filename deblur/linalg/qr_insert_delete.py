@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy
 
-from ..device import Array, check_finite as refuse_nonfinite, get_xp, is_cupy, unwrapped
+from ..device import Array, check_finite as refuse_nonfinite, get_xp, unwrapped
 from ..errors import check_choice, check_count, check_flags
 from .checks import as_block, position
 from .qr import factor
@@ -82,23 +84,18 @@ def qr_insert(
        on GPUs", Parallel Computing 40 (2014).
     """
     check_flags(overwrite_qru=overwrite_qru, check_finite=check_finite)
-    xp = get_xp(Q, R, u)
-    Q, R, u = (xp.asarray(unwrapped(a, name)) for a, name in ((Q, "Q"), (R, "R"), (u, "u")))
-    if max(Q.ndim, R.ndim, u.ndim) > 2 and not is_cupy(Q):  # stacks: SciPy's to serve or to refuse
-        return scipy.linalg.qr_insert(Q, R, u, k, which, rcond, overwrite_qru, check_finite)
-    Q, R = _checked(Q, R, which, check_finite)
+    Q, R, u = _checked(which, check_finite, Q=Q, R=R, u=u)
     m, n = len(Q), R.shape[1]
     if u.dtype != Q.dtype:
         raise ValueError(f"u must have the dtype of Q and R, {Q.dtype}, not {u.dtype}: convert it")
     axis, length = (0, n) if which == "row" else (1, m)
     u = as_block(u, axis, length)
-    count = u.shape[axis]
     if rcond is not None and not (which == "col" and _is_economic(Q)):
         raise ValueError("rcond has a meaning only where columns go into an economic factorisation")
     k = position(k, m if which == "row" else n)
     if check_finite:
         refuse_nonfinite(u, "u")
-    return insert(Q, R, u, k, which, rcond, overwrite_qru) if count else (Q.copy(), R.copy())
+    return insert(Q, R, u, k, which, rcond, overwrite_qru) if u.shape[axis] else (Q.copy(), R.copy())
 
 
 def insert(
@@ -166,11 +163,7 @@ def qr_delete(
     See `qr_insert`.
     """
     check_flags(overwrite_qr=overwrite_qr, check_finite=check_finite)
-    xp = get_xp(Q, R)
-    Q, R = (xp.asarray(unwrapped(a, name)) for a, name in ((Q, "Q"), (R, "R")))
-    if max(Q.ndim, R.ndim) > 2 and not is_cupy(Q):
-        return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite_qr, check_finite)
-    Q, R = _checked(Q, R, which, check_finite)
+    Q, R = _checked(which, check_finite, Q=Q, R=R)
     size = len(Q) if which == "row" else R.shape[1]
     k, p = position(k, size - 1, size), check_count(p, "p")
     if not 0 < p <= size - k:
@@ -211,11 +204,13 @@ def _is_economic(q: Array) -> bool:
     return q.shape[0] != q.shape[1]
 
 
-def _checked(q: Array, r: Array, which: str, finite: bool) -> tuple[Array, Array]:
-    """Q and R themselves; ValueError for all that SciPy refuses."""
+def _checked(which: str, finite: bool, **given: Any) -> list[Array]:
+    """Q, R and what else is given as arrays; ValueError for all Q and R that SciPy refuses."""
     check_choice(which, ("row", "col"), "which")
+    xp = get_xp(*given.values())
+    q, r, *_ = arrays = [xp.asarray(unwrapped(a, name)) for name, a in given.items()]
     if q.ndim != 2 or r.ndim != 2:
-        raise ValueError(f"Q and R must be matrices, not of shapes {q.shape} and {r.shape}")
+        raise ValueError(f"Q and R must be matrices, not of shapes {q.shape} and {r.shape}: update them one by one")
     if q.dtype != r.dtype or q.dtype not in (np.float32, np.float64):
         raise ValueError(f"Q and R must both be float32 or both float64, not {q.dtype} and {r.dtype}")
     economic = _is_economic(q)
@@ -227,7 +222,7 @@ def _checked(q: Array, r: Array, which: str, finite: bool) -> tuple[Array, Array
     if finite:
         refuse_nonfinite(q, "Q")
         refuse_nonfinite(r, "R")
-    return q, r
+    return arrays
 
 
 def _check_independent(c: Array, u: Array, rcond: float) -> None:

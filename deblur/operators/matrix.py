@@ -33,7 +33,7 @@ import scipy
 from numpy.typing import DTypeLike
 
 from ..device import Array, as_real, asnumpy, check_finite, require_memory, unwrapped
-from ..errors import as_number, check_count, check_dtype, shown
+from ..errors import as_number, check_count, check_dtype, check_flags, shown
 from .boundary import Boundary, get_boundary
 
 DENSE_INSTEAD = (
@@ -189,6 +189,7 @@ def filter2matrix(
            [0, 3, 2, 1],
            [0, 0, 3, 2]])
     """
+    check_flags(sparse=sparse)
     h = asnumpy(check_psf(h, "h", SPACES))
     edge = get_boundary(boundary)
     of_f: Any = rowsf if np.iterable(rowsf) else (rowsf, colsf)  # or a shape

@@ -27,12 +27,13 @@ import copy
 import math
 from collections.abc import Iterator
 from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from ..device import Array, Device, as_real, asnumpy, unwrapped
-from ..errors import as_number, check_count
+from ..errors import as_number, check_count, shown
 from ..norms import norms_of
 from .blur import Blur
 from .matrix import by, check_psf
@@ -280,11 +281,17 @@ class VaryingBlur(LinearMap):
         return self.mean_blur.folded(device.xp.conj(total, out=total), device)
 
 
-def cell_centres(grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+def check_grid(grid: Any) -> Any:
+    """The numbers of rows and columns of a grid."""
+    sides = tuple(grid) if np.iterable(grid) else ()
+    if len(sides) != 2:
+        raise ValueError(f"grid must be (rows, columns), not {shown(grid)}")
+    return tuple(check_count(n, "each side of grid") for n in sides)
+
+
+def cell_centres(grid: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Rows and columns, (R, S, 2), of the centres of R x S equal parts of a frame of so many pixels."""
-    if not np.iterable(grid) or len(grid) != 2:
-        raise ValueError(f"grid must be (rows, columns), not {grid!r}")
-    grid = tuple(check_count(n, "each side of grid") for n in grid)
+    grid = check_grid(grid)
     if any(k > n for k, n in zip(grid, shape, strict=True)):
         raise ValueError(f"a grid of {by(grid)} has more parts than {by(shape)} pixels can be cut into")
     centres = [(np.arange(k) + 0.5) * n / k - 0.5 for k, n in zip(grid, shape, strict=True)]

@@ -172,8 +172,7 @@ def centre(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def centre_of_gravity(psf: np.ndarray) -> tuple[float, ...]:
     """Its distance from the PSF's centre along each axis."""
-    total = psf.sum()
-    return tuple(float((line * psf).sum() / total) for line in coordinates(psf.shape))
+    return tuple(float((line * psf).sum() / (psf.sum() or 1.0)) for line in coordinates(psf.shape))
 
 
 def width(psf: np.ndarray) -> float:

@@ -15,10 +15,11 @@ import numpy as np
 
 from .. import image as image_file
 from ..device import as_real, check_finite, format_bytes, require_memory, unwrapped
-from ..errors import check_path
+from ..errors import check_flags, check_path
 from ..image.arrays import looks_coloured
 from ..image.metadata import inverse
 from ..operators.matrix import by
+from ..operators.varying import check_grid
 
 _TEXT, _ARRAYS = (".csv", ".txt", ".dat"), (".npy", ".npz", ".mat")
 _WITH_PLANES = (*_ARRAYS, ".tif", ".tiff", ".fits", ".fit", ".fts")  # files that may hold a volume
@@ -121,6 +122,7 @@ def load_with_voxel(
     path: str | PathLike[str], normalize: bool = True, allow_negative: bool = False, volume: bool | None = None
 ) -> tuple[np.ndarray, tuple[float, ...] | None]:
     """As `load`, and the sides of the PSF's voxels in micrometres, where the file has those of all axes."""
+    check_flags(normalize=normalize, allow_negative=allow_negative, volume=volume is not None and volume)
     if str(path).startswith("volume:"):
         path, volume = str(path).removeprefix("volume:").strip(), True
     file = image_file.check_readable(path)
@@ -142,8 +144,7 @@ def load_with_voxel(
                 f"volume:{path}), or of {len(psf)} 2-D PSFs: save the one you mean as its own file"
             )
         if psf.ndim not in ((2, 3) if volume is None else (3,) if volume else (2,)) or psf.size == 0:
-            kind = "array of planes" if volume else "2-D array"
-            raise ValueError(f"a PSF is a non-empty {kind}, this one has shape {psf.shape}")
+            raise ValueError(f"a PSF is a non-empty {'volume' if volume else '2-D array'}, not of shape {psf.shape}")
         check_finite(psf, "it", "a PSF is light, so set them to 0 or to the mean of their neighbours")
         if not allow_negative and psf.min() < 0:
             raise ValueError(
@@ -219,7 +220,7 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
         If there is no such file, no grid, another number of files than parts, PSFs of several sizes, or none
         that can be trusted.
     """
-    path = check_path(path)
+    path, grid = check_path(path), None if grid is None else check_grid(grid)
     if not path.is_dir():
         image_file.check_readable(path)
     if path.suffix.lower() in (".npy", ".npz"):
@@ -227,9 +228,9 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
             psfs = read_table(path, "psfs")
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"cannot use {path} as PSFs: {error}") from error
-        if psfs.ndim != 4 or (grid is not None and psfs.shape[:2] != grid):
-            shape = "(rows, columns, m, n)" if grid is None else f"({grid[0]}, {grid[1]}, m, n)"
-            raise ValueError(f"{path} holds an array of shape {psfs.shape}, and a grid of PSFs is {shape}")
+        if psfs.ndim != 4 or psfs.shape[:2] != (grid or psfs.shape[:2]):
+            first = "rows, columns" if grid is None else f"{grid[0]}, {grid[1]}"
+            raise ValueError(f"{path} holds an array of shape {psfs.shape}, and a grid of PSFs is ({first}, m, n)")
         return psfs.astype(np.float64)
     if grid is None:
         raise ValueError(f"say how many rows and columns of PSFs {path} has, for example 5x5")
@@ -290,10 +291,9 @@ def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False, orient
         np.save(held, h)
     elif suffix == ".npz":
         varying = getattr(psf, "map", None)
-        more: dict[str, Any] = {}
-        if varying is not None:
-            more = {"psfs": upright(varying.psfs, back)}
-            more |= {"positions": varying.positions} if orientation == 1 else {}
+        more: dict[str, Any] = {} if varying is None else {"psfs": upright(varying.psfs, back)}
+        if varying is not None and orientation == 1:
+            more["positions"] = varying.positions
         np.savez(held, psf=h, **more)
     elif suffix in _TEXT:
         if h.ndim != 2:

@@ -242,8 +242,10 @@ class _Run:
     def _balance(self, sums: np.ndarray) -> None:
         """Raise the regularizer of a split whose primal residual lags behind its dual one, and the reverse."""
         factors = [self.schedule.balanced(*pair) for pair in self.steps.relative(sums).tolist()]
+        # Beside a much larger ρ rounding hides what the other splits ask of x.
+        most = 1e-3 / np.finfo(self.problem.dtype).eps * self.schedule.rho[0]
         for split, factor in zip(self.steps.splits, factors, strict=True):
-            if factor != 1:
+            if factor != 1 and factor * split.rho <= most:
                 self.steps.rescale(split, factor)
         if any(factor != 1 for factor in factors):
             self._prepare()

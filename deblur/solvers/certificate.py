@@ -11,8 +11,8 @@ and with the minimiser f* for f, and s = Σ Aᵀ y, for every scene z within the
 Each term of the sum is a Bregman distance between what z shows and the copy, which vanishes as they meet; s vanishes as
 the duals balance. The last product is at most ‖s‖ ‖z − f*‖. Where the objective has the curvature μ, by its squares
 alone, the second factor is at most (2 gap/μ)^½, gap being the left side, so that both are bounded. So pixels that no
-datum sees are left to the regularizer. Where it has none the factor is not known: it counts as 1 % of ‖z‖, ten times
-what the product is where that was measured.
+datum sees are left to the regularizer. Where it has none the factor is not known: it counts as 1 % of ‖z‖, or of the
+deviation of g where a scene passes through zero: ten times what the product is where that was measured.
 
 With data term "l1" several scenes may have the least objective, as several numbers may be the median of some others.
 Which of them a solve ends at depends on the path, and the bound says nothing of their distance.
@@ -69,7 +69,7 @@ def excess(factor: Admm, steps: Steps, copies: float) -> tuple[float, float, flo
     seen = domain.mixture(shown)[(..., *domain.frame)]
     objective = problem.objective(steps.g, scene, seen)
     (left, size), mu = norms_of(s[inner] if domain.pinned else s, z), _curvature(factor, problem)
-    bregman = objective - copies - linear + (0.0 if mu else 1e-2 * left * size)
+    bregman = objective - copies - linear + (0.0 if mu else 1e-2 * left * max(size, steps.scale * math.sqrt(z.size)))
     slope = left / math.sqrt(mu) if mu else 0.0  # gap ≤ bregman + slope √(2 gap)
     about = problem.fidelity.value(0 * steps.g, steps.g) + 30 * problem.lam * float(total(abs(scene)))
     rounding = [float(np.finfo(dtype).eps) * about for dtype in (x.dtype, np.float64)]

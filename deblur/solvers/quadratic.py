@@ -59,8 +59,7 @@ class Quadratic:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        most = problem.stop.max_iterations
-        self._most = 1500 if most is None else most
+        self._most = problem.stop.max_iterations or 1500
         self.domain = domain = domain_of(replace(problem, operator=problem.operator.mean_blur))
         [regularizer] = REGULARIZERS[problem.regularizer]
         mean = 1.0 if problem.fidelity.weights is None else float(problem.xp.mean(problem.fidelity.weights))
@@ -86,8 +85,7 @@ class Quadratic:
         """
         with all_cores():
             found, close = self._solve(g, start)
-            spent = found.iterations == self._most
-            if close or spent or self.problem.dtype == FLOAT64:
+            if close or found.iterations == self._most or self.problem.dtype == FLOAT64:
                 return found
             more, _ = self._exact._solve(g.astype(FLOAT64), found, found.iterations)
         if not more.converged:
@@ -169,15 +167,15 @@ class Quadratic:
         if rtol is None and (rounding * size > 5e-3 * problem.lam * length).any():
             close = False
             if converged and g.dtype == FLOAT64:
-                left = norms((right - problem.normal(f)).reshape(frames.shape))
+                # No residual is known better than to rounding: those of Hᵀg alone are eps of its size.
+                left = np.maximum(norms((right - problem.normal(f)).reshape(frames.shape)), eps * norms(frames))
                 error = float((self._amplification(problem, right, precondition) * left / length).max())
                 converged = error <= MOST
                 why += f"; with so small a λ that may leave a relative error of {error:.1e} in the scene"
-        columns = np.array(history[1:] or history).T
-        return Solution(scale.up(f), n, converged, why, History(*columns)), close
+        return Solution(scale.up(f), n, converged, why, History(*np.array(history[1:] or history).T)), close
 
     def _amplification(self, problem: Problem, right: Array, precondition: Callable[[Array], Array]) -> np.ndarray:
-        """‖A⁻¹s‖ / ‖s‖ of the system's matrix A and random s, for each frame and channel; infinite if not found.
+        """‖A⁻¹s‖ / ‖s‖ of the system's matrix A and random s, for each frame and channel; huge if not found.
 
         Rounding leaves a residual in all directions alike. What it makes of the scene the iteration itself cannot see.
         """
@@ -185,5 +183,5 @@ class Quadratic:
         systems = image_systems(signs, lambda sums: float(np.sqrt(sums[0].max())), capture=False)
         # Each direction has about 1 of the signs: 0.01 is left of none.
         found = cg(problem.normal, signs, systems, precondition=precondition, rtol=0.01, max_iterations=self._most)
-        x = found.x if found.residual <= 0.01 else np.inf * signs
+        x = found.x if found.residual <= 0.01 else 1e100 * signs
         return norms(x.reshape(-1, *right.shape[2:])) / math.sqrt(math.prod(right.shape[2:]))

@@ -38,7 +38,7 @@ Correction = Callable[[Array, np.ndarray, float, int], tuple[Array, int, bool]]
 def singular(problem: Problem, error: Exception, matrix: str = "HHᵀ + λI") -> SingularMatrixError:
     """The error for a matrix of the problem that a method found to be singular, as `error` says."""
     return SingularMatrixError(
-        f"{matrix} with λ = {problem.lam:g} is singular to {problem.dtype} rounding ({error}); "
+        f"{matrix} with {problem.strength} is singular to {problem.dtype} rounding ({error}); "
         "this blur loses some patterns altogether, so use a larger λ"
         + (" or float64 images" if problem.dtype == np.float32 else ""),
         getattr(error, "index", None),
@@ -123,8 +123,8 @@ def refined(
     asked = f"{rtol:.1e} was asked for" if rtol is not None else "too much to say that the image is right"
     more = ", or float64" if b.dtype == np.float32 else ""
     why = (
-        f"{why} after {iterations} iterations at relative residual {reached:.1e} ({asked}): use a larger λ than "
-        f"{lam:g}, method 'kronecker' if the PSF is separable, 'banded' or 'cholesky' for a small image{more}"
+        f"{why} after {iterations} iterations at relative residual {reached:.1e} ({asked}) with {problem.strength}: "
+        f"use a larger λ, method 'kronecker' if the PSF is separable, 'banded' or 'cholesky' for a small image{more}"
     )
     return image, iterations, False, why
 

@@ -84,7 +84,7 @@ def refuses(problem: Problem) -> str | None:
     if _antireflective(blur) and problem.formula == "hht" and not _rounds(problem) <= 5:
         return (
             f"with boundary 'antireflect' and formula \"hht\" it divides by λ what float64 leaves of a difference, and "
-            f"λ = {problem.lam:g} is too small for that compared with ‖H‖²"
+            f"{problem.strength} is too small for that"
         )
     return None
 

@@ -158,8 +158,8 @@ def check_regular(s: Array, lam: float) -> None:
     unknown = smallest < _DOUBTFUL * largest and lam < _DOUBTFUL * largest**2
     if unknown or not smallest**2 + lam > float(np.finfo(s.dtype).eps) ** 2 * (largest**2 + lam):
         raise SingularMatrixError(
-            f"HHᵀ + λI is singular to {s.dtype} at λ = {lam:g}: the smallest singular value of H is "
-            f"{smallest:.2g}, the largest {largest:.2g}. Use a larger λ, such as 1e-4"
+            f"HHᵀ + λI is singular to {s.dtype} with λ = {lam / (largest or 1) ** 2:.3g} ‖H‖²: the smallest "
+            f"singular value of H is {smallest / (largest or 1):.2g} ‖H‖. Use a larger λ, such as 1e-4 ‖H‖²"
         )
 
 

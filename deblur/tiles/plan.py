@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..device import CPU, Device, format_bytes, free_memory
-from ..errors import as_number, check_count
+from ..errors import as_number, check_count, shown
 from ..normalization import Scale
 from ..operators.matrix import by
 from ..options import check_lam
@@ -144,7 +144,7 @@ class _Task:
 
     def __init__(self, psf: Any, lam: float, shape: Sequence[int], options: PlanOptions) -> None:
         given, rest = parted(options, PlanOptions)
-        self.size = _sides(shape, "shape", len(shape) if np.iterable(shape) else 1)
+        self.size = _sides(shape, "shape")
         axes = len(self.size)
         if isinstance(check_lam(lam), str):
             raise TypeError(
@@ -165,7 +165,7 @@ class _Task:
         self.units.append((round(64 ** (2 / axes)),) * axes)  # about as many pixels whatever the axes
         self.tile = None if given["tile"] is None else _sides(given["tile"], "tile", axes)
         self.overlap = None if given["overlap"] is None else _sides(given["overlap"], "overlap", axes, least=0)
-        self.passes, self.safe = int(given["passes"] or 1), bool(given["safe"])
+        self.passes, self.safe = check_count(given["passes"], "passes"), given["safe"]
         blur = self.problem.blur
         self.psf, edge = blur.psf.shape, blur.boundary
         self.asymmetric = not (blur.point_symmetric or edge.wraps or edge.open)
@@ -265,7 +265,7 @@ def _predicted(task: _Task) -> TilePlan:
     problem, size = task.problem, task.size
     # All axes have their seams, and a pixel in a corner sees them all.
     least = task.tolerance / (len(size) if task.safe else task.sharp) / task.weight
-    h, origin, lam = problem.blur.psf, problem.blur.origin, problem.lam
+    h, origin = problem.blur.psf, problem.blur.origin
     tails = list[Reach]()
     for axis in range(h.ndim):
         swapped = (np.swapaxes(h, axis, other) for other in range(axis))
@@ -283,8 +283,8 @@ def _predicted(task: _Task) -> TilePlan:
         why = "the overlap is the requested one"
     elif len(wanted) < len(tails):
         why = (
-            f"with λ = {lam:g} and this PSF the influence of a pixel does not fall below {task.tolerance:.1e} of the "
-            f"range within {max(len(t.sharp) for t in tails) - 1} pixels"
+            f"with {problem.strength} and this PSF the influence of a pixel does not fall below "
+            f"{task.tolerance:.1e} of the range within {max(len(t.sharp) for t in tails) - 1} pixels"
         )
     else:
         overlap = tuple(wanted)
@@ -373,8 +373,8 @@ def _check_rounding(task: _Task, top: float) -> None:
     if task.tolerance < floor and any(t < n for t, n in zip(tile, task.size, strict=True)):
         more = ", or float64" if problem.dtype == np.float32 else ""
         raise ValueError(
-            f"a tolerance of {task.tolerance:.1e} of the range is below what {problem.dtype} holds: with λ = "
-            f"{problem.lam:g} rounding alone is about {floor:.1e}; request more than that, or take a larger λ{more}"
+            f"a tolerance of {task.tolerance:.1e} of the range is below what {problem.dtype} holds: with "
+            f"{problem.strength} rounding alone is about {floor:.1e}; request more than that, or take a larger λ{more}"
         )
 
 
@@ -466,10 +466,8 @@ def _up(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _sides(value: Any, name: str, axes: int, least: int = 1) -> Size:
-    sides = tuple(value) if np.iterable(value) else (value,) * axes
-    if len(sides) != axes or not all(as_number(n).is_integer() and n >= least for n in sides):
-        raise ValueError(
-            f"{name} must be a whole number of pixels >= {least}, or one for each of the {axes} axes, not {value!r}"
-        )
-    return tuple(map(int, sides))
+def _sides(value: Any, name: str, axes: int = 0, least: int = 1) -> Size:
+    sides = tuple(value) if np.iterable(value) else (value,) * (axes or 1)
+    if axes and len(sides) != axes:
+        raise ValueError(f"{name} must be a number of pixels, or {axes}, one for each axis, not {shown(value)}")
+    return tuple(check_count(n, name, least) for n in sides)

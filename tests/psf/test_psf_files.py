@@ -237,7 +237,7 @@ def test_what_is_saved_is_loaded(tmp_path, name):
         psf.save(tmp_path / name, deep, overwrite=True)
         text = str(tmp_path / name)
         assert np.abs(psf.parse(text if name == "a.tif" else f"volume:{text}") - deep).max() < 1e-7
-        refused(ValueError, r"2-D array, this one has shape \(3, 8, 9\)", psf.load, tmp_path / name, volume=False)
+        refused(ValueError, r"2-D array, not of shape \(3, 8, 9\)", psf.load, tmp_path / name, volume=False)
 
 
 def test_matlab_and_fits_files_are_read(tmp_path):

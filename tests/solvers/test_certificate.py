@@ -73,6 +73,24 @@ def test_rounding_in_float32_is_no_part_of_the_objective(rng, method):
     assert found.objective <= (1 + 1e-3) * exact.objective
 
 
+@pytest.mark.parametrize("seed", [25, 36, 39])
+def test_a_flat_solution_is_found_in_float32(seed):
+    """The balance of ADMM must not raise one ρ until float32 holds nothing beside it."""
+    g = scene_like(np.random.default_rng(seed), (8, 7)).astype(np.float32)
+    options = {"method": "tv-aniso", "data": "l1", "boundary": "periodic"}
+    found, exact = (deblur.solve(image, [[1]], 6.0, **options) for image in (g, g.astype(float)))
+    assert found.objective <= (1 + 1e-3) * exact.objective
+
+
+@pytest.mark.parametrize("seed", [35, 54, 68])
+def test_no_residual_is_known_better_than_to_rounding(seed):
+    """A box takes patterns away: λ alone leaves none of them, and what rounding leaves in Hᵀg is over λ here."""
+    g = np.random.default_rng(seed).random((6, 2))
+    found = deblur.solve(g, np.ones((3, 2)), 1e-19, method="gradient", boundary="periodic", check=False)
+    truth = np.linalg.pinv(found.blur.to_dense(), 1e-9) @ g.ravel()
+    assert not found.status.ok or np.linalg.norm(found.image.ravel() - truth) <= 1e-2 * np.linalg.norm(truth)
+
+
 @pytest.mark.parametrize("seed", [0, 17])
 def test_absolute_deviations_have_several_minimisers_and_success_is_near_one(seed):
     """Two linear programs: the minimum, and of all its images the nearest. The first draw's differ by up to 5 %."""
