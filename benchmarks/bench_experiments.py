@@ -88,13 +88,7 @@ def experiment(name: str, number: int) -> dict[str, Any]:
     if find_spec("bm3d"):
         images["bm3d, noise known"] = bm3d_restored(g, psf, noise)
     gains = {method: gain(truth, g, image) for method, image in images.items()}
-    return {
-        "picture": name,
-        "experiment": number,
-        "set aside": name in SET_ASIDE,
-        "noise": noise,
-        "gain": gains,
-    }
+    return {"picture": name, "experiment": number, "set aside": name in SET_ASIDE, "noise": noise, "gain": gains}
 
 
 def colours(name: str, top: int, left: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import scipy.fft
-from _common import each, parser, save, table
+from _common import asked, each, save, table
 from cases import photograph, window
 from scipy.optimize import minimize
 from scipy.signal import fftconvolve
@@ -106,11 +106,7 @@ def distance(h: np.ndarray, truth: np.ndarray) -> float:
 
 def case(i: int) -> dict[str, Any]:
     rng = np.random.default_rng([SEED, i])
-    kind, name, noise = (
-        str(rng.choice(KINDS)),
-        str(rng.choice(PHOTOGRAPHS)),
-        float(rng.choice([0, 1e-3, 3e-3, 1e-2])),
-    )
+    kind, name, noise = (str(rng.choice(KINDS)), str(rng.choice(PHOTOGRAPHS)), float(rng.choice([0, 1e-3, 3e-3, 1e-2])))
     light = points(kind, rng)
     size = min(int(2.16 * abs(light).max()) + 6 | 1, 33)
     count = 0 if i % 6 == 5 else int(rng.choice([1, 1, 1, 2, 3]))
@@ -147,11 +143,7 @@ def tabulated(summary: dict[str, Any]) -> dict[str, Any]:
         "one to three ways, or exact. The error is relative, after the best displacement; medians."
     )
     columns = {"PSF": "{name}", "cases": "{cases}", "error before": "{before, median:.3f}"}
-    columns |= {
-        "after": "{after, median:.3f}",
-        "falls by": "{falls by, median:.1f}",
-        "changed": "{changed:.2f}",
-    }
+    columns |= {"after": "{after, median:.3f}", "falls by": "{falls by, median:.1f}", "changed": "{changed:.2f}"}
     notes = (
         f"{100 * (1 - exact['changed']):.0f} % of the exact PSFs come back as they are. One takes "
         f"{summary['wrong']['seconds, median']:.0f} s of one core."
@@ -161,10 +153,7 @@ def tabulated(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--cases", type=int, default=60)
-    arguments.add_argument("--workers", type=int, default=1)
-    options = arguments.parse_args()
+    options = asked(__doc__, cases=60, workers=1)
     rows = each(case, [(i,) for i in range(options.cases)], options.workers)
     wrong = [row for row in rows if row["before"] > 0]
     groups = {"exact": [row for row in rows if not row["before"]], "wrong": wrong}

@@ -253,11 +253,7 @@ def summed_refined(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
-    groups = {
-        "all": r["all"],
-        "PSFs and pictures set aside": r["aside"],
-        "those it was fitted on": r["fitted"],
-    }
+    groups = {"all": r["all"], "PSFs and pictures set aside": r["aside"], "those it was fitted on": r["fitted"]}
     groups |= r["by_boundary"] | {f"tile {k}": v for k, v in r["by_tile"].items()} | r["by_dtype"]
     groups |= {f"λ = {k}": v for k, v in r["by_lam"].items()}
     rows = [

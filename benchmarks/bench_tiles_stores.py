@@ -154,11 +154,7 @@ def on_cpu(side: int, cores: int, repeats: int, peers: bool) -> None:
     cpu: dict[str, list[float]] = {name: [] for name in calls}
     memory = dict.fromkeys(calls, 0)
     alone: list[tuple[float, float]] = []
-    found: dict[str, Any] = {
-        "overlap": plan.overlap[0],
-        "seam_predicted": plan.seam,
-        "whole_cpu_seconds": None,
-    }
+    found: dict[str, Any] = {"overlap": plan.overlap[0], "seam_predicted": plan.seam, "whole_cpu_seconds": None}
     for turn, name in itertools.product(range(repeats), calls):
         if name == "richardson_lucy" and turn > 0:  # it takes by far the longest
             continue
@@ -201,11 +197,7 @@ def on_cpu(side: int, cores: int, repeats: int, peers: bool) -> None:
 
 
 def tables(r: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, Any]]:
-    names = {
-        "copy": "copied through Dask",
-        "deblur": "`deblur.tiles.stream`",
-        "wiener": "scikit-image `wiener`",
-    }
+    names = {"copy": "copied through Dask", "deblur": "`deblur.tiles.stream`", "wiener": "scikit-image `wiener`"}
     names["richardson_lucy"] = f"scikit-image `richardson_lucy`, {settings['richardson_lucy_iterations']} iterations"
     rows = [
         {"name": names[who], "seconds": s["median_s"], "peak": r["peak_bytes_of_a_worker"][who] / 1e6}
@@ -236,11 +228,7 @@ def tables(r: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, Any]]:
         f" Seam predicted {r['seam_predicted']:.1e} of the range, measured {r['seam_measured']:.1e} "
         f"({r['seam_measured_on']})."
     )
-    columns = {
-        "from store to store": "{name}",
-        "seconds": "{seconds:.1f}",
-        "peak of a worker, MB": "{peak:.0f}",
-    }
+    columns = {"from store to store": "{name}", "seconds": "{seconds:.1f}", "peak of a worker, MB": "{peak:.0f}"}
     return [table(text, columns, rows)]
 
 
@@ -279,10 +267,7 @@ def on_gpus(side: int, frames: int, repeats: int) -> None:
                     results[name] = {"bytes_up": pixels * report.plan.work, "bytes_down": pixels}
         for name, found in results.items():
             one, two = (statistics.median(seconds[name][n]) for n in (1, 2))
-            found |= {
-                "seconds": {str(n): summary(s) for n, s in seconds[name].items()},
-                "speedup_two": one / two,
-            }
+            found |= {"seconds": {str(n): summary(s) for n, s in seconds[name].items()}, "speedup_two": one / two}
         settings = {"side": side, "frames": frames, "turns": turn + 1}
         save("tiles_gpu", results, gpu_tables(results, settings), **settings)
 
@@ -292,11 +277,7 @@ def gpu_tables(r: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, An
     rows = [
         {"work": names[k], "up": v["bytes_up"] / 1e9, "down": v["bytes_down"] / 1e9} | v for k, v in r.items()
     ]  # fmt: skip
-    columns = {
-        "work": "{work}",
-        "one GPU, s": "{seconds[1][median_s]:.1f}",
-        "two, s": "{seconds[2][median_s]:.1f}",
-    }
+    columns = {"work": "{work}", "one GPU, s": "{seconds[1][median_s]:.1f}", "two, s": "{seconds[2][median_s]:.1f}"}
     columns |= {"times": "{speedup_two:.2f}", "GB up / down the bus": "{up:.1f} / {down:.1f}"}
     return [table("Two GPUs of one host, a process each.", columns, rows)]
 

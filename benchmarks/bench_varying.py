@@ -168,14 +168,7 @@ def iterations() -> list[dict[str, Any]]:
         for lam in (1e-1, 1e-2, 1e-3):
             many, one = (restored(op, g, lam)[1] for op in (varying, varying.mean_blur))
             rows.append(
-                {
-                    "psf": name,
-                    "lam": lam,
-                    "terms": varying.terms,
-                    "varying": many,
-                    "one": one,
-                    "ratio": many / one,
-                }
+                {"psf": name, "lam": lam, "terms": varying.terms, "varying": many, "one": one, "ratio": many / one}
             )
     return rows
 
