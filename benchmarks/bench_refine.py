@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import scipy.fft
-from _common import each, parser, save, table
+from _common import asked, each, save, table
 from cases import photograph, window
 from scipy.optimize import minimize
 from scipy.signal import fftconvolve
@@ -153,10 +153,7 @@ def tabulated(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--cases", type=int, default=60)
-    arguments.add_argument("--workers", type=int, default=1)
-    options = arguments.parse_args()
+    options = asked(__doc__, cases=60, workers=1)
     rows = each(case, [(i,) for i in range(options.cases)], options.workers)
     wrong = [row for row in rows if row["before"] > 0]
     groups = {"exact": [row for row in rows if not row["before"]], "wrong": wrong}

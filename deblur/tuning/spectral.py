@@ -252,7 +252,7 @@ def choose_lambda(
         Of the error that "gcv" and "upre" estimate; "data" is their published form.
     bounds : (float, float), optional
         Range of λ as multiples of σ_max²; by default (1e-8, 10), and (1e-6, 10) where there is no
-        decomposition.
+        decomposition. Where the rule goes to the end of the first, 1e-14, or 1e-12 in single precision.
     max_steps : int
         Most steps of the bidiagonalisation, where there is no decomposition.
 
@@ -312,8 +312,7 @@ def linear_choice(
         level, source = estimate_noise(g, axes=g.ndim - 1), "estimated"
     with all_cores():
         if quick and norm == "scene" and operator.boundary.open:
-            (choice,) = from_spectrum(operator, g, bounds or RANGE_ITERATIVE) if automatic else (None,)
-            if choice is not None:
+            if automatic and (choice := from_spectrum(operator, g, bounds or RANGE_ITERATIVE)[0]):
                 return choice
             least = 0 if blur is None or blur.psf.ndim != 2 else min(blur.image_shape)
             # The middle of a picture may stand for all of it.
@@ -325,21 +324,22 @@ def linear_choice(
                 choice = again(part, middle, rule)
                 return replace(choice, reason=f"{choice.reason}, of the middle {_WINDOW} x {_WINDOW} pixels")
         sums, still = exact_sums(operator, g), True
-        bounds = bounds or (RANGE_ITERATIVE if sums is None else _RANGE)
-        apply = partial(choose_from, norm=norm, bounds=bounds)
+        open_ended, bounds = bounds is None, bounds or (RANGE_ITERATIVE if sums is None else _RANGE)
+        apply = partial(choose_from, rule=rule, noise=level, noise_source=source, norm=norm, bounds=bounds)
         if sums is None:
             if quick and (blur is None or g[0].size > 1 << 17):
                 max_steps = min(max_steps, _STEPS_VARYING)
-            gcv = partial(apply, rule=rule, noise=level, noise_source=source)
             tolerance = _CONVERGED_QUICK if quick else _CONVERGED
-            choice, sums, still = _bidiagonalized(operator, g, gcv, max_steps, tolerance)
+            choice, sums, still = _bidiagonalized(operator, g, apply, max_steps, tolerance)
         else:
-            choice = apply(sums, rule, level, source)
+            choice = apply(sums)
+            if open_ended and choice.converged and choice.lam < 2 * choice.lambdas[0]:  # no noise but that of rounding
+                choice = apply(sums, bounds=(bounds[0] * (1e-6 if g.dtype.itemsize > 4 else 1e-4), bounds[1]))
             choice = _coloured(choice, sums, operator.boundary.open) if norm == "scene" else choice
     if rule == "gcv" and not still:  # the discrepancy needs no trace
         if noise is None and shows_noise(g, g.ndim - 1):
             noise = noise_level(g, None if blur is None else blur.psf, g.ndim - 1)
-        other = apply(sums, "discrepancy", noise or 0.0, "estimated")
+        other = apply(sums, rule="discrepancy", noise=noise or 0.0, noise_source="estimated")
         if other.converged and other.lam > choice.lam:
             reason = f"{other.reason}; cross-validation was not followed: {choice.remark}"
             return replace(other, reason=reason, remark=choice.remark)
