@@ -410,7 +410,5 @@ def require_memory(needed: int, xp: ModuleType, what: str, instead: str) -> None
     if needed > free:
         where = "the GPU" if xp is not np else "this machine"
         raise InsufficientMemoryError(
-            f"{what} takes {format_bytes(needed)}, and {where} has {format_bytes(free)} free; {instead}",
-            needed,
-            free,
+            f"{what} takes {format_bytes(needed)}, and {where} has {format_bytes(free)} free; {instead}", needed, free
         )

@@ -168,10 +168,7 @@ METHODS: dict[str, Method] = {
         _linear("kronecker", "two small decompositions; separable PSF, any boundary", orthogonal=True),
         _linear("pcg", "preconditioned Krylov iteration with FFT products; any PSF and boundary", iterative=True),
         _linear(
-            "hybrid-lsqr",
-            "Golub-Kahan bidiagonalisation; any PSF and boundary",
-            iterative=True,
-            shift_invariant=False,
+            "hybrid-lsqr", "Golub-Kahan bidiagonalisation; any PSF and boundary", iterative=True, shift_invariant=False
         ),
         _linear("banded", "banded Cholesky; small images, or λ too small to iterate", flat=True),
         _linear("cholesky", "dense Cholesky of HHᵀ + λI", "dense", "cholesky"),
@@ -206,11 +203,7 @@ METHODS: dict[str, Method] = {
             flat=True,
         ),
         _iteration(
-            "richardson-lucy",
-            "multiplicative steps for photon counts",
-            regularizer="tv",
-            fidelity="poisson",
-            lam=0.0,
+            "richardson-lucy", "multiplicative steps for photon counts", regularizer="tv", fidelity="poisson", lam=0.0
         ),
     )
 }

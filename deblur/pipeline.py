@@ -25,7 +25,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Unpack
 
-from .combined import combined
 from .data_checks import check_frames, is_clipped, with_checks
 from .device import CPU, Array, Device
 from .errors import check_dtype
@@ -34,6 +33,7 @@ from .image import Levels
 from .methods import METHODS, Choice
 from .normalization import Scale
 from .normalized_image import NormalizedImage, detect_boundary
+from .norms import combined
 from .operators.operator import Operator
 from .options import Options, check_gamma, takes_options
 from .plan import RECOVERABLE, Plan, decided
@@ -156,12 +156,7 @@ class Deblurrer:
         return None if self._request.candidates else self._request.problem.operator
 
     def solve(
-        self,
-        img: Array,
-        *,
-        channel_axis: int | None = None,
-        stack_axis: int | None = None,
-        check: bool = True,
+        self, img: Array, *, channel_axis: int | None = None, stack_axis: int | None = None, check: bool = True
     ) -> Result:
         """Restore one image, or a colour image or stack together.
 

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ..combined import on_cores
 from ..device import Array, asnumpy, get_xp
+from ..norms import on_cores
 from . import patches_gpu
 
 #: The sides of patches, and the patches of a group, that compiled loops and kernels serve.
@@ -107,9 +107,7 @@ class Groups:
         self._places: patches_gpu.Places | None = None
         if served and xp is not np:
             self._places = patches_gpu.places(
-                pilot.shape,
-                *(a.tobytes() for a in (self._rows, self._cols, moves, self._edge)),
-                pilot.device.id,
+                pilot.shape, *(a.tobytes() for a in (self._rows, self._cols, moves, self._edge)), pilot.device.id
             )
             if self._places is not None:
                 self.first = patches_gpu.firsts(pilot, self._places, side)

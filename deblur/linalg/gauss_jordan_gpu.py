@@ -106,13 +106,7 @@ class _Elimination:
         gemm(self.a[:, k:stop], strip[:, first - left : last - left], self.a[:, first:last], 1.0, 1.0)
 
     def switch(
-        self,
-        target: Array,
-        strip: Array,
-        k: int,
-        stop: int,
-        own: tuple[int, int] = (0, 0),
-        order: Array | None = None,
+        self, target: Array, strip: Array, k: int, stop: int, own: tuple[int, int] = (0, 0), order: Array | None = None
     ) -> None:
         """Switch the rows of `target`, of whose columns ``own`` are the eliminated ones; pivot rows to `strip`."""
         columns, item = target.shape[1], target.itemsize

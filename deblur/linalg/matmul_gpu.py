@@ -84,13 +84,7 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
 
 
 def gemm(
-    a: Array,
-    b: Array,
-    c: Array,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    lower_only: bool = False,
-    engine: str = "auto",
+    a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, lower_only: bool = False, engine: str = "auto"
 ) -> Array:
     """C = alpha A B + beta C, in place in `c`, which is also returned.
 

@@ -99,11 +99,7 @@ def check_geometry(
 
 
 def convolution_matrix(
-    h: np.ndarray,
-    scene: tuple[int, ...],
-    image: tuple[int, ...],
-    origin: tuple[int, ...],
-    boundary: Boundary,
+    h: np.ndarray, scene: tuple[int, ...], image: tuple[int, ...], origin: tuple[int, ...], boundary: Boundary
 ) -> scipy.sparse.csr_array:
     """H = T E: T convolves ('valid'), E continues the scene. Both are written down whole, no loop over pixels."""
     entries = np.nonzero(h)  # zeros of the PSF are no entries of H

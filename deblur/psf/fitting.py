@@ -63,11 +63,7 @@ KINDS = {
         (0.1, 0.1),
     ),
     "moffat": _Kind(
-        ("fwhm", "beta"),
-        models.moffat_profile,
-        lambda w, *_: [[w, 2.5], [w, 4.8]],
-        (0.2, 1.05),
-        (math.inf, 100.0),
+        ("fwhm", "beta"), models.moffat_profile, lambda w, *_: [[w, 2.5], [w, 4.8]], (0.2, 1.05), (math.inf, 100.0)
     ),
     "disk": _Kind(("radius",), models.disk_area, lambda w, s, _: [[w / 2], [math.hypot(*s) * 1.4]], (0.3,)),
     "airy": _Kind(

@@ -4,13 +4,14 @@ the gain of counts."""
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Iterable
+from functools import lru_cache, reduce
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from ..device import Array, Device, asnumpy
+from ..norms import combined, outer, total
 from ..operators.torus import Torus
 from ..problem import Problem
 from .start import filled
@@ -20,17 +21,23 @@ from .windows import cut
 def power_of(g: Array, side: int) -> np.ndarray:
     """Mean power of windows of some frames, under Hann's taper: the half spectrum. White noise has its variance."""
     device = Device.of(g)
-    torus, dtype = Torus((side, side), device), np.float64 if device.gpu is None else g.dtype
     taper = np.sin(np.pi * (np.arange(side) + 0.5) / side) ** 2
-    line = device.xp.asarray((taper / np.linalg.norm(taper)).astype(dtype))
-    window = line[:, None] * line
+    dtype = np.float64 if device.gpu is None else g.dtype
+    window = outer(*[device.xp.asarray((taper / np.linalg.norm(taper)).astype(dtype))] * 2)
     starts = [np.rint(np.linspace(0, n - side, min(-(-n // side), 3))).astype(int) for n in g.shape[-2:]]
-    power: Any = 0.0
-    frames = g.reshape(-1, *g.shape[-2:])[:3]
-    for frame, top, left in product(frames, *starts):
-        spectrum = torus.analyse(frame[top : top + side, left : left + side] * window, True)
-        power = power + (spectrum.real**2 + spectrum.imag**2)
-    return asnumpy(power).astype(np.float64) / (len(frames) * len(starts[0]) * len(starts[1]))
+    at = [*product(g.reshape(-1, *g.shape[-2:])[:3], *starts)]
+    parts = (combined(frame[top : top + side, left : left + side], by=window) for frame, top, left in at)
+    return asnumpy(_power(Torus((side, side), device), parts)).astype(np.float64).reshape(side, -1) / len(at)
+
+
+def _power(torus: Torus, images: Iterable[Array]) -> Array:
+    """The sum of the power of images, which may be destroyed, at the frequencies of a half spectrum, (n, 1)."""
+    power = None
+    for image in images:
+        spectrum = torus.analyse(image, True)
+        for part in (spectrum.real.reshape(-1, 1), spectrum.imag.reshape(-1, 1)):
+            power = combined(part, power, by=part)
+    return power
 
 
 @lru_cache(maxsize=8)
@@ -145,13 +152,15 @@ def photon_gain(problem: Problem, g: Array) -> float:
     torus = Torus(sides, problem.device)
     folded, lines = np.zeros(np.minimum(psf.shape, sides)), (np.hanning(n + 2)[1:-1] for n in sides)
     np.add.at(folded, np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, sides, strict=True))), psf)
-    taper = math.prod(xp.asarray(x).reshape(-1, *[1] * (len(sides) - 1 - at)) for at, x in enumerate(lines))
+    taper = reduce(outer, map(xp.asarray, lines))
     # The taper spreads the power of each frequency.
-    left, spread = map(torus.synthesise, (torus.power(folded), abs(torus.analyse(taper)) ** 2))
-    left = torus.analyse(left * spread).real
-    least = left <= xp.sort(left.ravel())[left.size // 10]
-    found = (abs(torus.analyse(frames * taper)) ** 2 * least).sum() / least.astype(np.float64).sum()
-    return float(found / (taper**2 * frames).sum())
+    spread = torus.product(taper, torus.analyse(taper), conjugate=True)
+    left = combined(torus.response(torus.power(folded)), by=spread)
+    left = combined(torus.analyse(left).real.reshape(-1, 1))
+    least = (left <= xp.sort(left.ravel())[left.size // 10]).astype(np.float64)
+    found = _power(torus, (combined(frame, by=taper) for frame in frames.reshape(-1, *sides)))
+    light = float(total(combined(frames, by=combined(taper, by=taper))))
+    return float(total(combined(found, by=least))) / float(total(least)) / light
 
 
 def tapered(power: np.ndarray) -> np.ndarray:

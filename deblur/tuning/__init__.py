@@ -38,12 +38,7 @@ __all__ = [
 
 
 def choose(
-    problem: Problem,
-    g: Array,
-    rule: str = "auto",
-    *,
-    noise: float | None = None,
-    prepare: Prepare | None = None,
+    problem: Problem, g: Array, rule: str = "auto", *, noise: float | None = None, prepare: Prepare | None = None
 ) -> LambdaChoice:
     """λ of a problem, chosen from the image itself.
 

@@ -347,10 +347,7 @@ def linear_choice(
 
 
 def from_spectrum(
-    operator: Operator,
-    left: Iterable[Array],
-    bounds: tuple[float, float] = RANGE_ITERATIVE,
-    *others: Blur,
+    operator: Operator, left: Iterable[Array], bounds: tuple[float, float] = RANGE_ITERATIVE, *others: Blur
 ) -> list[LambdaChoice | None]:
     """λ by "gcv" from the spectrum of g − H f̄, the residual of the prior scene, for images (M, N).
 
@@ -432,11 +429,7 @@ def _raised(choice: LambdaChoice, factor: float, why: str) -> LambdaChoice:
 
 
 def _bidiagonalized(
-    operator: Operator,
-    g: Array,
-    choose: Callable[[FilterSums], LambdaChoice],
-    max_steps: int,
-    tolerance: float,
+    operator: Operator, g: Array, choose: Callable[[FilterSums], LambdaChoice], max_steps: int, tolerance: float
 ) -> tuple[LambdaChoice, FilterSums, bool]:
     """The choice by a bidiagonalisation that grows until λ no longer moves, its sums, and whether that came."""
     channels = getattr(operator, "channels", None)  # each with PSFs of its own: they make one image
