@@ -1,7 +1,6 @@
 // Images into and out of a torus, each in one pass over its arrays.
 //
-// The simple version pads with zeros into a new array and mirrors an edge at a time. Here a thread writes one element of
-// the output, in all images, and finds where in the input it comes from.
+// The simple version pads into a new array and mirrors an edge at a time. Here a thread writes an element of all images.
 //
 // Kernels
 //   lay    images into the first corner of a torus, mirrored at their edges as far as asked for; zeros elsewhere
@@ -9,6 +8,7 @@
 //   mix    three taps along both axes, where all of them lie in the array
 // Bytes: lay writes the torus and reads the images, fold the reverse.
 
+constexpr bool ALONE = true;  // a call launches few of these kernels
 constexpr int THREADS = 256;
 
 // Where line i of what is continued lies in n lines, `before` the first of them; it is mirrored once at most.

@@ -1,7 +1,6 @@
 // Spectra on a torus: of a PSF, and products and quotients with them, each in one pass over its arrays.
 //
-// The simple version transforms, multiplies by a symbol, by its conjugate and by 1 / n, copies the spectrum that the inverse
-// transform spoils, and transforms back: five passes besides the two transforms. Here there is one: `multiply`.
+// The simple version multiplies by a symbol, its conjugate and 1 / n and copies: five passes, where `multiply` is one.
 //
 // Kernels
 //   multiply     spectra by one symbol, complex or real, or by its conjugate, and by a number, in place
@@ -16,6 +15,7 @@
 // nothing but the spectrum, where a transform moves zeros in double precision, rolls them and converts what comes out.
 // The factors e^(-2 pi i k / L) come from k mod L, an integer, so that nothing is lost for large k.
 
+constexpr bool ALONE = true;  // a call launches few of these kernels
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)

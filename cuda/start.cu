@@ -1,9 +1,8 @@
 // The first scene: an image smoothed by a Gaussian, along one axis at a time, and continued by its edge pixels.
 //
-// The simple version is a filter from a library for each axis, a pad that writes each side by itself, and a division: a
-// dozen passes. Here there are two launches, `smooth` along the rows' axis and then along the other, the second of which
-// writes the continued scene; with a radius of 0 it only continues. Bytes: each reads and writes an image once, for the
-// neighbours lie in the caches.
+// The simple version is a filter from a library for each axis, a pad for each side, and a division: a dozen passes. Here
+// there are two launches, `smooth` along the rows' axis and then along the other, the second of which writes the continued
+// scene; with a radius of 0 it only continues. Bytes: each reads and writes an image once; neighbours lie in the caches.
 
 constexpr int THREADS = 256;
 constexpr int MOST_RADIUS = 127;

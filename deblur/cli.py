@@ -14,6 +14,7 @@ import mimetypes
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -40,6 +41,7 @@ from .pipeline import Deblurrer, solve_into
 from .problem import Problem
 from .progress import report_phase
 from .result import Result
+from .threads import cores
 from .tiles import command as tiles
 from .tuning import RULES
 from .version import __version__
@@ -359,8 +361,10 @@ def _suggestion(result: Result) -> list[str]:
     """Methods that restore a photograph better than the linear formula, and how long they take, in one line."""
     if not METHODS[result.method].linear:
         return []
-    offers = _offers(result.problem)
-    words = [f"--method {name}" + (f": {_about(s)}" if s is not None else "") for name, s in offers.items()]
+    problem, offers = result.problem, _offers(result.problem)
+    solving = expected_seconds("auto", problem.frames * int(np.prod(problem.operator.image_shape))) or 0.0
+    start = max(time.process_time() - cores() * solving, 0.0)  # of the process, which imports and reads
+    words = [f"--method {name}" + (f": {_about(s + start)}" if s is not None else "") for name, s in offers.items()]
     return [f"suggestion  {'; '.join(words)}"] if words else []
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from .denoise.denoisers import is_named
 from .device import Array, get_xp
-from .norms import largest
+from .norms import combined, largest
 from .operators.operator import LinearMap, Operator
 from .problem import Denoiser, Problem
 from .terms import FORMULA, is_quadratic
@@ -65,11 +65,11 @@ class Scale:
 
     def down(self, x: Array) -> Array:
         """Frames or scenes in the units of a scale of `of_image`."""
-        return x if not self.image else x * x.dtype.type(2.0**-self.image)
+        return x if not self.image else combined(x, a=2.0**-self.image)
 
     def up(self, x: Array) -> Array:
         """The inverse of `down`, always in a new array."""
-        return x * x.dtype.type(2.0**self.image)
+        return combined(x, a=2.0**self.image)
 
     def objective(self, problem: Problem) -> int:
         """D + λR is 2^objective times that of the normalised problem, and `weight` times."""

@@ -9,13 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
-from .combined import combined
 from .device import Array, asnumpy
 from .errors import MethodError
 from .frames import ALL, Frames, Part
 from .methods import together
 from .normalization import Scale, shifted
-from .norms import largest
+from .norms import combined, largest
 from .options import DETECTORS
 from .problem import Problem
 from .request import Request

@@ -1,13 +1,20 @@
-"""Sums and Euclidean norms, added up in double precision, where they do not overflow; the largest modulus."""
+"""Sums of stacks of images, each times a number; sums over arrays and Euclidean norms, in double precision, where they
+do not overflow; the largest modulus, products of matrices, and work on all cores."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
 from . import kernels
 from .device import Array, cupy, get_xp, is_cupy
+from .threads import all_cores, cores
+
+_SMALL = 1 << 22  # multiplications that one thread does in the time that a thread takes to begin, about
 
 
 def norms(x: Array) -> np.ndarray:
@@ -36,17 +43,24 @@ def residual_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array)
 
 def total(x: Array) -> Array:
     """The sum of all numbers of a float array, as a float64 without dimensions, which a GPU need not be waited for."""
-    return _sums_on_gpu([x], 1, squares=False)[0] if is_cupy(x) else x.sum(dtype=np.float64)
+    return _sums_on_gpu([x], 1, 0)[0] if is_cupy(x) else x.sum(dtype=np.float64)
 
 
-def squares(x: Array) -> Array:
-    """The sum of the squares of a float array, as `total` gives sums."""
-    return _sums_on_gpu([x], 1)[0] if is_cupy(x) else np.float64(_sum_of_squares(x))
+def squares(x: Array, scale: float = 1.0) -> Array:
+    """`scale` times the sum of the squares of a float array, as `total` gives sums."""
+    return _sums_on_gpu([x], 1, scale=scale)[0] if is_cupy(x) else np.float64(scale * _sum_of_squares(x))
 
 
 def totals(x: Array) -> Array:
     """The sum of each entry of a stack of float arrays, float64, where they lie."""
-    return _sums_on_gpu([x], len(x), squares=False) if is_cupy(x) else x.reshape(len(x), -1).sum(1, np.float64)
+    return _sums_on_gpu([x], len(x), 0) if is_cupy(x) else x.reshape(len(x), -1).sum(1, np.float64)
+
+
+def counts(x: Array, value: float) -> Array:
+    """How many numbers of each entry of a stack are `value`, where they lie."""
+    if is_cupy(x) and x.dtype.char in "fd":
+        return _sums_on_gpu([x], len(x), 2, value)
+    return (x == value).reshape(len(x), -1).sum(axis=1)
 
 
 def _sum_of_squares(x: np.ndarray) -> float:
@@ -72,14 +86,94 @@ def largest_bits(x: Array) -> Array:
     return bits
 
 
-def _sums_on_gpu(arrays: list[Array] | tuple[Array, ...], entries: int, squares: bool = True) -> Array:
-    """Sums of the numbers of each array's entries, or of their squares, one after the other; on the device."""
+def _sums_on_gpu(
+    arrays: list[Array] | tuple[Array, ...], entries: int, how: int = 1, like: float = 0.0, scale: float = 1.0
+) -> Array:
+    """Sums over each array's entries, one after the other, on the device; `how` is that of ``cuda/norms.cu``."""
     out = cupy.zeros((len(arrays), entries), np.float64)
     stacks = [kernels.images(x if x.ndim > 1 + (entries > 1) else x.reshape(entries, 1, -1)) for x in arrays]
     room = kernels.Reduction("norms", max(math.prod(x.shape[1:]) for x, *_ in stacks), rows=entries)
     for sums, (x, ld, stride) in zip(out, stacks, strict=True):
         if x.size:
             room.launch(
-                "add_up", sums, x, ld, stride, len(x) // entries, *x.shape[1:], squares, dtype=x.dtype
+                "add_up", sums, x, ld, stride, len(x) // entries, *x.shape[1:], how, like, scale, dtype=x.dtype
             )  # fmt: skip
     return out.reshape(-1)
+
+
+def combined(
+    x: Array, y: Array | None = None, a: float = 1.0, b: float = 1.0, by: Array | None = None, out: Array | None = None
+) -> Array:
+    """a x + b y, or a x without `y`, for arrays (..., M, N) of one dtype; x times `by` where that is given.
+
+    On a GPU it is one launch of a kernel of our own, however the images lie: each operation of CuPy is compiled by a
+    first call, for each layout by itself.
+
+    Parameters
+    ----------
+    x : (..., M, N) array
+    y, by : array, optional
+        Of the shape of x, or of its last two axes.
+    a, b : float
+    out : array, optional
+        For the result, perhaps x itself; by default a new one.
+    """
+    if is_cupy(x):
+        room = get_xp(x).empty(x.shape, x.dtype) if out is None else out
+        given = [array for array in (x, y, by, room) if array is not None]
+        alike = room.shape == x.shape and all(v.shape in (x.shape, x.shape[-2:]) and v.dtype == x.dtype for v in given)
+        if alike and x.dtype.char in "fd" and x.ndim > 1 and x.size:
+            lie: list[Any] = [(None, 0, 0) if v is None else kernels.images(v) for v in (room, x, y, by)]
+            if lie[0][0].data.ptr == room.data.ptr:  # no copy of it
+                planes, rows, cols = lie[1][0].shape
+                args = (*lie[0], planes, rows, cols, *lie[1], a, *lie[2], b, *lie[3])
+                kernels.spread("combined", "combine", rows * cols, *args, dtype=x.dtype)
+                return room
+    xp, one = get_xp(x), x.dtype.type
+    if by is not None or y is None:
+        x = xp.multiply(x, one(a) if by is None else by if a == 1 else by * one(a), out=out)
+        if y is None:
+            return x
+    elif a != 1:
+        x = x * one(a)
+    if abs(b) == 1:
+        return (xp.add if b == 1 else xp.subtract)(x, y, out=out)
+    right = y * y.dtype.type(b)
+    return xp.add(x, right, out=right if out is None and right.dtype == x.dtype else out)
+
+
+def outer(x: Array, y: Array) -> Array:
+    """The product of each number of x with each of a vector."""
+    return (x.reshape(-1, 1) @ y[None]).reshape(*x.shape, -1)
+
+
+def contiguous(x: Array) -> Array:
+    """`x`, or where its rows lie apart a copy, made as `combined` makes sums."""
+    launched = is_cupy(x) and not x.flags.c_contiguous and x.ndim > 1 and x.dtype.char in "fd"
+    return combined(x) if launched else get_xp(x).ascontiguousarray(x)
+
+
+def product(a: Array, b: Array) -> Array:
+    """a @ b of matrices or stacks of them; on the host each core has a thread and rows of `a`, see `all_cores`."""
+    rows, threads = a.shape[-2], cores()
+    if is_cupy(a) or threads == 1 or rows * b.size < _SMALL:
+        return a @ b
+    stacks = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    out = np.empty((*stacks, rows, b.shape[-1]), np.result_type(a, b))
+    ends = [rows * k // threads for k in range(threads + 1)]
+
+    def part(start: int, stop: int) -> None:
+        np.matmul(a[..., start:stop, :], b, out=out[..., start:stop, :])
+
+    with all_cores():
+        on_cores(part, ends, ends[1:])
+    return out
+
+
+def on_cores(work: Callable[..., Any], *of: Iterable[Any]) -> list:
+    """`work` of every item, in order; a thread for each core, none beside this one if there is one core or item."""
+    threads, parts = cores(), [*zip(*of, strict=False)]
+    if threads == 1 or len(parts) < 2:
+        return [work(*part) for part in parts]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, *zip(*parts, strict=True)))

@@ -25,7 +25,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Unpack
 
-from .combined import combined
 from .data_checks import check_frames, is_clipped, with_checks
 from .device import CPU, Array, Device
 from .errors import check_dtype, check_flags
@@ -34,6 +33,7 @@ from .image import Levels
 from .methods import METHODS, Choice
 from .normalization import Scale
 from .normalized_image import NormalizedImage, detect_boundary
+from .norms import combined
 from .operators.operator import Operator
 from .options import Options, check_gamma, takes_options
 from .plan import RECOVERABLE, Plan, decided

@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from .combined import combined
 from .device import CPU, Array, Device
+from .norms import combined
 from .operators.blur import Blur
 from .operators.natural import coloured
 from .operators.operator import Operator

@@ -18,10 +18,9 @@ from types import ModuleType
 import numpy as np
 
 from . import terms_gpu
-from .combined import combined
 from .device import Array, get_xp, is_cupy
 from .kernels import fused
-from .norms import squares, total
+from .norms import combined, squares, total
 
 # ---------------------------------------------------------------------------------------------
 # Fits
@@ -83,7 +82,7 @@ class DataFidelity:
         t = v + self.background if self.background else v
         if self.name == "gaussian":
             if w is None and self.weights is None:
-                return 0.5 * squares(combined(t, g, b=-1))
+                return squares(combined(t, g, b=-1), 0.5)
             return 0.5 * total(_weighed_squares(t, g, self.w if w is None else w))
         if self.name == "poisson":
             # A sum that solves the problem to a tolerance may graze zero where photons were counted; the
@@ -165,10 +164,8 @@ class Difference:
             (_, first), *rest = taps  # the first weighs one
             total = p[(..., *(_MOVED[side * a] for a in first))]
             for weight, at in rest:
-                part = p[(..., *(_MOVED[side * a] for a in at))]
-                part = part if abs(weight) == 1 else abs(weight) * part
-                total = total + part if weight > 0 else total - part
-            return total if scale == 1 else scale * total
+                total = combined(total, p[(..., *(_MOVED[side * a] for a in at))], b=weight)
+            return total if scale == 1 else combined(total, a=scale)
 
         along = [*zip(*(at for _, at in taps), strict=True)]
         reach = tuple((max(0, -min(a)), max(0, *a)) for a in along)
@@ -212,8 +209,11 @@ ORDER = {"identity": 0, "gradient": 1, "hessian": 2}
 
 def padded(x: Array, wrap: bool, axes: int = 2) -> Array:
     """`x` with a border of one pixel around its last axes: of its other end, or zeros."""
-    pads = [(0, 0)] * (x.ndim - axes) + [(1, 1)] * axes
-    return get_xp(x).pad(x, pads, mode="wrap" if wrap else "constant")
+    if wrap:
+        return get_xp(x).pad(x, [(0, 0)] * (x.ndim - axes) + [(1, 1)] * axes, mode="wrap")
+    out = get_xp(x).zeros((*x.shape[:-axes], *(n + 2 for n in x.shape[-axes:])), x.dtype)
+    combined(x, out=out[(..., *[slice(1, -1)] * axes)])
+    return out
 
 
 def inside(difference: Difference, shape: Sequence[int]) -> tuple[slice, ...]:
@@ -328,7 +328,7 @@ def differences(scene: Array, kind: str, wrap: bool, axes: int = 2) -> list[Arra
         if not wrap:
             kept = get_xp(scene).zeros_like(scene)
             at = (..., *inside(difference, scene.shape[-axes:]))
-            kept[at] = u[at]
+            combined(u[at], out=kept[at])
             u = kept
         found.append(u)
     return found
@@ -336,7 +336,7 @@ def differences(scene: Array, kind: str, wrap: bool, axes: int = 2) -> list[Arra
 
 def adjoint_differences(u: Sequence[Array], kind: str, wrap: bool, axes: int = 2) -> Array:
     """The exact transpose of `differences`, for `u` that is zero where they are not counted."""
-    return sum(d.adjoint(padded(c, wrap, axes)) for c, d in zip(u, DIFFERENCES[kind](axes), strict=True))
+    return reduce(combined, (d.adjoint(padded(c, wrap, axes)) for c, d in zip(u, DIFFERENCES[kind](axes), strict=True)))
 
 
 def regularizer_value(method: str, scene: Array, wrap: bool) -> float:

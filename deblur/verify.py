@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .combined import combined
 from .device import Array
-from .norms import norms_of, residual_norms
+from .norms import combined, norms_of, residual_norms
 from .operators import torus_gpu
 from .operators.natural import covariance
 from .problem import Problem, Solution
@@ -96,8 +95,8 @@ def verify(
     # Of a small image a GPU takes two products together sooner than one after the other.
     if linear and quick and direct and g.size <= 1 << 18:
         pair = problem.xp.empty((2, *g.shape), g.dtype)
-        pair[0] = g
-        pair[1] = combined(g, seen, b=-1)
+        combined(g, out=pair[0])
+        combined(g, seen, b=-1, out=pair[1])
         b, a = operator.adjoint(pair)
         found = residual_norms(b, a, scene, problem.lam, image, pair[1])
         return _diagnostics(found, None, pair[1], problem, scene)

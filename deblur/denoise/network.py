@@ -29,9 +29,8 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..combined import combined, on_cores, product
 from ..device import Array, Device, get_xp, is_cupy
-from ..norms import largest
+from ..norms import combined, largest, on_cores, product
 from ..threads import all_cores, cores
 from . import network_gpu
 

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ..combined import on_cores
 from ..device import Array, asnumpy, get_xp
+from ..norms import on_cores
 from . import patches_gpu
 
 #: The sides of patches, and the patches of a group, that compiled loops and kernels serve.

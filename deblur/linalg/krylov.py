@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..combined import combined
 from ..device import Array, get_xp
+from ..norms import combined
 from ..vector_ops import Systems, SystemsGPU
 
 
@@ -65,7 +65,7 @@ def cg(
         aim()
 
     if start is None:
-        ops.begin(b, get_xp(b).zeros_like(b), b.copy())
+        ops.begin(b, get_xp(b).zeros_like(b), combined(b))
     else:
         ops.begin(b, start.copy(), combined(b, apply(start), b=-1))
     aim()

@@ -90,6 +90,10 @@ class Torus:
         """R F⁻¹ (by · F Rᵀ x)."""
         return self.product(x, by, shape=x.shape[-len(self.lengths) :])
 
+    def response(self, by: Array) -> Array:
+        """F⁻¹ by: what one pixel becomes under a symbol."""
+        return self.product(self.device.xp.asarray(np.ones((1,) * len(self.lengths), by.real.dtype)), by)
+
     def spectrum(self, psf: np.ndarray, origin: Sequence[int], dtype: DTypeLike = np.float64) -> Array:
         """The PSF's half spectrum with its origin at index 0: computed in float64, given in complex `dtype`."""
         xp = self.device.xp

@@ -23,6 +23,7 @@ from ..cuda_sources import signatures
 from ..device import Array, cupy
 from ..graphs import Loop
 from ..normalization import Scale
+from ..norms import combined
 from ..operators import torus_gpu
 from ..pool import pool
 from ..problem import Problem
@@ -129,7 +130,7 @@ class GpuSteps(Steps):
     def bind(self, domain: TorusDomain, problem: Problem, g: Array, regularizers: Sequence[Regularizer]) -> None:
         """Take the data of a solve."""
         self.domain, self.problem, self.regularizers, self.count = domain, problem, regularizers, 0
-        self.g[...] = g
+        combined(g, out=self.g)
         if self.w is not None:
             self.w[...] = problem.fidelity.weights
         self.k[...] = domain.ks[0]

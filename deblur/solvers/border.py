@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from ..combined import combined
 from ..device import Array, Device, get_xp
+from ..norms import combined
 from ..operators.blur import Blur
 
 #: A patch at a corner: its places on the border, those that it replaces, and the rows of its inverse for them.

@@ -37,9 +37,8 @@ import math
 
 import numpy as np
 
-from ..combined import combined
 from ..device import Array
-from ..norms import norms
+from ..norms import combined, norms
 from ..problem import Factor, Problem, Solution
 from ..threads import all_cores
 from .krylov import Bidiagonalization, require_bases

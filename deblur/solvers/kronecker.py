@@ -40,8 +40,8 @@ from functools import reduce
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..combined import product
-from ..device import Array, Device, get_xp, is_cupy
+from ..device import Array, Device, asnumpy, get_xp, is_cupy
+from ..norms import outer, product
 from ..operators.blur import Blur, axis_matrix
 from ..operators.normal import two_a_place
 from ..problem import Factor, Problem
@@ -88,7 +88,7 @@ class KroneckerSpectrum(OrthogonalSpectrum):
 
     def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
         self._by_axis, self._normal = _axes(blur, np.dtype(dtype), device), blur.normal
-        super().__init__(reduce(np.multiply.outer, (one.values for one in self._by_axis)))
+        super().__init__(reduce(outer, (one.values for one in self._by_axis)))
 
     def analyse(self, x: Array) -> Array:
         return self._applied(_AxisSvd.left_t, x)
@@ -154,7 +154,7 @@ def _joined(parts: list[Svd], shape: tuple[int, int], dtype: np.dtype) -> Svd:
     (u, s, v), (u_odd, s_odd, v_odd) = parts
     right = kronecker_gpu.whole(v, v_odd, shape[1], dtype)
     left = right if u is v else kronecker_gpu.whole(u, u_odd, shape[0], dtype)
-    return left, get_xp(s).concatenate([s, s_odd]), right
+    return left, np.concatenate([asnumpy(s), asnumpy(s_odd)]), right
 
 
 def _reversible(factor: np.ndarray) -> np.ndarray:
@@ -186,8 +186,7 @@ class _AxisSvd:
         self._u = [
             mine if u is v else xp.ascontiguousarray(u, dtype) for mine, (u, _, v) in zip(self._v, parts, strict=True)
         ]
-        values = [s for _, s, _ in parts]
-        self.values = (xp.concatenate(values) if self._split else values[0]).astype(dtype)
+        self.values = xp.asarray(np.concatenate([asnumpy(s) for _, s, _ in parts]).astype(dtype))
         self._sizes = shape
 
     def left_t(self, x: Array, axis: int) -> Array:

@@ -13,7 +13,7 @@ import scipy
 from ..device import Array, as_real, asnumpy, check_finite, get_fft, get_xp
 from ..errors import check_number
 from ..normalization import shifted
-from ..norms import largest
+from ..norms import combined, counts, largest, total
 from ..operators.torus import Torus
 from ..problem import Problem
 from .start import filled, smoothed
@@ -130,17 +130,20 @@ def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_
     # The mean power over the frequencies of a mask, as a product with real and imaginary parts.
     masks = np.stack([np.repeat(at.ravel() / at.sum(), 2) for at in (band, least)], axis=1)
     xp = get_xp(g)
-    masks, window, share = map(xp.asarray, (masks, window.ravel(), np.full(side * side, 1 / side**2)))
+    masks, window, share = map(xp.asarray, (masks, window, np.full(side * side, 1 / side**2)))
     found = []
     for frame in g.reshape(-1, *g.shape[-2:]):
         blocks = _sampled(frame, side)
-        some, smallest = _unclipped(blocks, share), (1e-12 * largest(blocks)) ** 2
-        blocks = blocks.reshape(len(blocks), -1).astype(np.float64)  # in place of the frame's dtype
-        means = blocks @ share
-        blocks -= means[:, None]
-        blocks *= window
-        parts = get_fft(xp).rfft2(blocks.reshape(-1, side, side)).view(np.float64).reshape(len(blocks), -1)
-        of_band, of_least = asnumpy(xp.square(parts, out=parts) @ masks).T
+        some, smallest = _unclipped(blocks), (1e-12 * largest(blocks)) ** 2
+        blocks = blocks.astype(np.float64)  # in place of the frame's dtype
+        means = blocks.reshape(len(blocks), -1) @ share
+        if xp is np:
+            blocks -= means[:, None, None]
+        else:  # nothing is compiled for it
+            level = (means[:, None] @ share[None]).reshape(blocks.shape)
+            blocks = combined(blocks, level, b=-1.0 * side * side)
+        parts = get_fft(xp).rfft2(combined(blocks, by=window, out=blocks)).view(np.float64)
+        of_band, of_least = asnumpy(combined(parts, by=parts, out=parts).reshape(len(blocks), -1) @ masks).T
         some = some & (of_least > smallest)  # what is smaller belongs to clipped or painted areas
         found.append(_Blocks(asnumpy(means)[some], of_band[some], of_least[some], freedom))
     return found
@@ -160,11 +163,11 @@ def _sampled(g: Array, side: int) -> Array:
     return get_xp(g).concatenate(found)
 
 
-def _unclipped(blocks: Array, share: Array) -> np.ndarray:
+def _unclipped(blocks: Array) -> np.ndarray:
     """Which blocks (n, side, side) have hardly a clipped pixel, if they are enough; all otherwise."""
-    count, size, dtype = len(blocks), len(share), blocks.dtype
+    count, size = len(blocks), blocks[0].size
     limits = float(blocks.min()), float(blocks.max())
-    ends = [asnumpy((blocks.reshape(count, -1) == end).astype(dtype) @ share.astype(dtype)) for end in limits]
+    ends = [asnumpy(counts(blocks, end)) / size for end in limits]
     clipped = sum(x for x in ends if size * x.sum() > max(8, _CLIPPED * count * size))
     whole = np.broadcast_to(clipped <= _CLIPPED, count)
     return whole if whole.sum() * min(_PARTS) >= 1 else np.ones(count, bool)
@@ -359,8 +362,8 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
     if noise is None:
         model = model._replace(read=max(model.read, math.sqrt(noise_variance(problem, g))))  # JPEG hides fine noise
     if noise is None and fidelity.weights is None and problem.axes > 1:
-        net = seen - fidelity.background
-        light, bright = estimate_noise_model(net, psf), float(seen.mean())
+        net = seen - fidelity.background if fidelity.background else seen
+        light, bright = estimate_noise_model(net, psf), float(total(seen)) / seen.size
         # No pixel holds more than 10⁶ photons: a smaller gain is texture.
         if light.gain * bright > max(5 * light.read**2, model.left**2, 1e-6 * largest(net) * bright):
             model = model._replace(gain=light.gain, read=light.read, light=bright)

@@ -61,10 +61,9 @@ import math
 
 import numpy as np
 
-from ..combined import combined
-from ..device import Array, freed
+from ..device import Array, asnumpy, freed
 from ..linalg.krylov import cg
-from ..norms import norms_of
+from ..norms import combined, norms_of
 from ..operators.blur import Blur
 from ..operators.torus import Torus, corner
 from ..problem import Direct, Factor, Problem
@@ -116,13 +115,13 @@ class _Embedding:
 
     def __init__(self, problem: Problem) -> None:
         blur = problem.blur
-        self._shape, self._torus = blur.image_shape, Torus(torus_of(blur), problem.device)
-        self.lengths = self._torus.lengths
-        self.symbol = self._torus.power(blur.psf) + problem.lam  # in float64
-        self._inverse = (1 / self.symbol).astype(problem.dtype)
+        self._shape, self.torus = blur.image_shape, Torus(torus_of(blur), problem.device)
+        self.lengths = self.torus.lengths
+        self.symbol = self.torus.power(blur.psf) + problem.lam  # in float64
+        self.inverse = (1 / self.symbol).astype(problem.dtype)
 
     def __call__(self, x: Array) -> Array:
-        return corner(self._torus.product(x, self._inverse), self._shape)
+        return corner(self.torus.product(x, self.inverse), self._shape)
 
 
 def _concentrated(kernel: Array, psf: np.ndarray) -> bool:
@@ -144,13 +143,17 @@ def _beyond(m: int) -> int:
     return (m + 3) // 4
 
 
-def _corner_patches(border: Border, kernel: Array, problem: Problem) -> list[Patch]:
+def _corner_patches(border: Border, kernel: Array, problem: Problem, pixels: int) -> list[Patch]:
     """For a patch of the border at each corner: its places, those that it replaces, and its rows of G⁻¹ for them."""
-    xp, blur = problem.xp, border.blur
+    blur = border.blur
     reach = [e + _beyond(m) for e, m in zip(border.depth, blur.psf.shape, strict=True)]
     cut = tuple(q + e for q, e in zip(reach, border.depth, strict=True))
     small = Blur(blur.psf, (cut[0], cut[1]), blur.boundary, origin=blur.origin)
-    kernel = kernel.astype(np.float32)
+    # Of the kernel what a patch sees; a few numbers, and few systems are solved on the host.
+    rows, cols = ((slice(n), slice(-n, None)) for n in cut)
+    near = [[asnumpy(kernel[r, c]) for c in cols] for r in rows]
+    xp = np if pixels <= 256 else problem.xp
+    kernel = xp.asarray(np.block(near).astype(np.float32))
     y, x = np.mgrid[: cut[0], : cut[1]]
     here_y, here_x = xp.asarray(y), xp.asarray(x)
     # A patch replaces what is nearer the corner than to the patch's cut.
@@ -175,7 +178,7 @@ def _corner_patches(border: Border, kernel: Array, problem: Problem) -> list[Pat
             top, left = (border.shape[i] - cut[i] if far else 0 for i, far in enumerate((bottom, right)))
             index = border.position(y[patch] + top, x[patch] + left)
             own = np.flatnonzero((dy[patch] < half[0]) & (dx[patch] < half[1]))
-            rows = inverse.take(xp.asarray(own), axis=0)
+            rows = problem.xp.asarray(inverse.take(xp.asarray(own), axis=0))
             patches.append((index, index[own], rows))
     return patches
 
@@ -192,9 +195,9 @@ class _Schwarz:
             pixels = math.prod(e + _beyond(m) for _, e, m in sizes) - math.prod(_beyond(m) for _, _, m in sizes)
             worth = problem.reuse or pixels**2 <= problem.frames * math.prod(border.shape)
             if worth and all(n >= 2 * (2 * e + m) for n, e, m in sizes):
-                kernel = problem.device.fft.irfft2(1 / embedding.symbol, s=lengths)
+                kernel = embedding.torus.response(embedding.inverse)
                 if _concentrated(kernel, psf):
-                    patches = _corner_patches(border, kernel, problem)
+                    patches = _corner_patches(border, kernel, problem, pixels)
         self._patches = border.patches(patches)
         for axis in border.bands:
             symbol = embedding.symbol
@@ -310,7 +313,7 @@ class _OnBorder:
         z = m(r)
         if border.size == 0:
             return z, 1, True
-        c = border.take(r) - border.product(z)
+        c = combined(border.take(r), border.product(z), b=-1)
         # One array on the torus, zero off the border, for all products: nothing is padded or cleared again.
         torus = border.device.xp.zeros((len(r), *m.lengths), r.dtype)
         left = np.inf
@@ -328,5 +331,4 @@ class _OnBorder:
         limit = max(1, min(_RESTART, max(room, 20), _limit(self._problem) - done))
         capture = isinstance(border, BorderGPU) and torus.size <= _LAUNCHED
         s, iterations = gmres(g_times, self._schwarz, c, finished, limit, capture)
-        z += m(border.put(s, torus))
-        return z, iterations, left <= 0.5 * target
+        return combined(z, m(border.put(s, torus)), out=z), iterations, left <= 0.5 * target

@@ -21,10 +21,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..combined import combined
 from ..device import Array, random_signs
 from ..errors import SingularMatrixError
-from ..norms import norms
+from ..norms import combined, norms
 from ..problem import Problem
 
 #: The largest relative error of the image that counts as converged.

@@ -65,8 +65,9 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, freed, random_signs
+from ..kernels import fused
 from ..normalization import Scale, shifted
-from ..norms import largest, total as sum_of
+from ..norms import combined, contiguous, largest, squares, total as sum_of
 from ..operators.blur import Blur
 from ..operators.matrix import by
 from ..problem import Factor, History, Problem, Solution
@@ -201,7 +202,8 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
     by_error, tolerance = stop.rtol is None, stop.rtol or 0.0
     count = stop.max_iterations or 1000
     if by_error:
-        problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
+        if problem.fidelity.weights is not None:
+            problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
         both = _two(problem, g)
         darkest = _darkest(problem, g, w, both)
         problem = replace(problem, bounds=(darkest, high))
@@ -247,6 +249,11 @@ def _two(problem: Problem, g: Array) -> Array:
     return xp.stack([g + noise, g - noise], axis=1).reshape(-1, *g.shape[1:])
 
 
+_divergence = fused(lambda xp, e, other, w: w * (e - other * xp.log(e)))
+_quotient = fused(lambda xp, x, y, least, other: xp.where(y >= least, x / xp.maximum(y, least), other))
+_kept = fused(lambda _xp, x, least: x * (x > least))
+
+
 def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
     """(the number of iterations after which f is expected nearest to the truth, whether it was found, words)."""
     where, psf = "", problem.operator.mean_blur.psf
@@ -267,9 +274,10 @@ def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, l
         at = n + run.ahead
         if at >= due:
             due = max(at + 1, round(1.1 * at))
-            one, other = (run.point[(slice(i, None, 2), ..., *middle)].copy() for i in range(2))
-            kept.append((at, one, other, float(sum_of((one - other) ** 2)) / 4))
-            errors = [float(sum_of((one - a) * (other - b))) + noisy for _, a, b, noisy in kept]
+            one, other = (combined(run.point[(slice(i, None, 2), ..., *middle)]) for i in range(2))
+            kept.append((at, one, other, float(squares(combined(one, other, b=-1))) / 4))
+            pairs = ((combined(one, a, b=-1), combined(other, b, b=-1), noisy) for _, a, b, noisy in kept)
+            errors = [float(sum_of(combined(a, by=b))) + noisy for a, b, noisy in pairs]
             count = kept[int(np.argmin(errors))][0]
             kept = [one for one in kept if 2 * one[0] >= count]
             found = at >= 4 + 1.5 * count  # no better one is expected
@@ -306,26 +314,25 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
             x = (x[(..., slice(0, end, 2), *rest)] + x[(..., slice(1, end, 2), *rest)]) / 2
         return x
 
-    both, g, w = coarse(both), filled(g, w), coarse(xp.broadcast_to(w, g.shape))
+    both, g, w = coarse(both), filled(g, problem.fidelity.weights), coarse(xp.broadcast_to(w, g.shape))
     padded = np.pad(blur.psf, [(0, m % 2 * (i - len(sizes) in halved)) for i, (m, _) in enumerate(sizes)])
     blur = Blur(coarse(padded) * 2 ** len(halved), both.shape[2:], str(blur.boundary))
     problem = replace(problem, operator=blur, fidelity=replace(problem.fidelity, weights=w))
     background, seen = g.dtype.type(problem.fidelity.background), blur.adjoint(w)
-    shown = seen >= 0.9 * seen.max()
-    level = xp.where(shown, blur.adjoint(w * (coarse(g) - background)) / xp.where(shown, seen, 1), math.inf)
+    level = _quotient(blur.adjoint(w * (coarse(g) - background)), seen, *g.dtype.type([0.9 * largest(seen), math.inf]))
     highest = min(float(level.min()) / blur.dc_gain, high)
     if not low < highest:
         return low
     windows = cut(problem, both, w, side=_sides(blur.psf), interior=True, most=2)
     problem, both, w = windows or (problem, both, w)
-    one, other, w = (xp.ascontiguousarray(x) for x in (both[::2], both[1::2], w[::2]))
+    one, other, w = map(contiguous, (both[::2], both[1::2], w[::2]))
 
     def unlikely(darkest: float) -> float:
         run = _Run(replace(problem, bounds=(darkest, high)), one, w, watched=True)
         divergences: list[float] = []
         for n in run.steps(None, 60):
             expected = xp.maximum(problem.operator.forward(run.point) + background, run.floor)
-            divergences.append(float(sum_of(w * (expected - other * xp.log(expected)))))
+            divergences.append(float(sum_of(_divergence(expected, other, w))))
             if n >= min(60, 1.5 * int(np.argmin(divergences)) + 4):
                 break
         return min(divergences)
@@ -370,12 +377,11 @@ class _Run:
         self.mean = float(sum_of(self.w * g)) / float(sum_of(self.w))
         self.floor = g.dtype.type(np.finfo(g.dtype).eps * self.mean)
         # Its own memory: of what `adjoint` returns, the whole torus may remain.
-        sensitivity = problem.operator.adjoint(xp.ascontiguousarray(w)).copy()
-        # Below the root of eps the transforms' rounding would decide the quotient.
-        least = math.sqrt(np.finfo(problem.dtype).eps) * sensitivity.max(
-            axis=tuple(range(2, sensitivity.ndim)), keepdims=True
-        )
-        sensitivity[sensitivity <= least] = 0  # not seen
+        sensitivity = combined(problem.operator.adjoint(xp.ascontiguousarray(w)))
+        # What is below the root of eps is not seen: the transforms' rounding would decide the quotient.
+        most = np.array([[largest(plane) for plane in frame] for frame in sensitivity], g.dtype)
+        least = most.reshape(*most.shape, *(1,) * (g.ndim - 2)) * g.dtype.type(math.sqrt(np.finfo(g.dtype).eps))
+        sensitivity = _kept(sensitivity, xp.asarray(least))
         self.sensitivity = xp.broadcast_to(sensitivity, shape)
         self.point = xp.empty(shape, g.dtype)
         self.objective = self.change = math.inf

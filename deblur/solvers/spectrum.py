@@ -29,6 +29,7 @@ from numpy.typing import DTypeLike
 
 from ..device import Array, Device, get_xp, is_cupy
 from ..errors import SingularMatrixError
+from ..norms import combined
 from ..operators import torus_gpu
 from ..operators.blur import Blur
 from ..problem import Direct, Problem
@@ -123,8 +124,7 @@ class OrthogonalSpectrum(Spectrum):
 
     def filtered(self, g: Array, by: Array) -> Array:
         c = self.analyse(g)
-        c *= by
-        return self.synthesise(c)
+        return self.synthesise(combined(c, by=by, out=c))
 
 
 class SpectralFactor(Direct):

@@ -171,6 +171,6 @@ def _smooth(
 def all_weights(problem: Problem) -> Array:
     """W as (a, b, M, N), a and b being those of the frames or 1; ones where the fit has none."""
     xp, shape, w = problem.xp, problem.operator.image_shape, problem.fidelity.weights
-    w = xp.ones(1, problem.dtype) if w is None else w
+    w = xp.asarray(np.ones(1, problem.dtype)) if w is None else w
     w = w.reshape((1,) * (2 + len(shape) - w.ndim) + w.shape)
     return xp.broadcast_to(w, (*w.shape[:2], *shape))

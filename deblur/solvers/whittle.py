@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from ..device import Array, Device, asnumpy
+from ..norms import combined, outer
 from ..operators.torus import Torus
 
 
 def power_of(g: Array, side: int) -> np.ndarray:
     """Mean power of windows of some frames, under Hann's taper: the half spectrum. White noise has its variance."""
     device = Device.of(g)
-    torus, dtype = Torus((side, side), device), np.float64 if device.gpu is None else g.dtype
     taper = np.sin(np.pi * (np.arange(side) + 0.5) / side) ** 2
-    line = device.xp.asarray((taper / np.linalg.norm(taper)).astype(dtype))
-    window = line[:, None] * line
+    dtype = np.float64 if device.gpu is None else g.dtype
+    window = outer(*[device.xp.asarray((taper / np.linalg.norm(taper)).astype(dtype))] * 2)
     starts = [np.rint(np.linspace(0, n - side, min(-(-n // side), 3))).astype(int) for n in g.shape[-2:]]
-    power: Any = 0.0
-    frames = g.reshape(-1, *g.shape[-2:])[:3]
-    for frame, top, left in product(frames, *starts):
-        spectrum = torus.analyse(frame[top : top + side, left : left + side] * window, True)
-        power = power + (spectrum.real**2 + spectrum.imag**2)
-    return asnumpy(power).astype(np.float64) / (len(frames) * len(starts[0]) * len(starts[1]))
+    at = [*product(g.reshape(-1, *g.shape[-2:])[:3], *starts)]
+    parts = (combined(frame[top : top + side, left : left + side], by=window) for frame, top, left in at)
+    return asnumpy(summed_power(Torus((side, side), device), parts)).astype(np.float64).reshape(side, -1) / len(at)
+
+
+def summed_power(torus: Torus, images: Iterable[Array]) -> Array:
+    """The sum of the power of images, which may be destroyed, at the frequencies of a half spectrum, (n, 1)."""
+    power = None
+    for image in images:
+        spectrum = torus.analyse(image, True)
+        for part in (spectrum.real.reshape(-1, 1), spectrum.imag.reshape(-1, 1)):
+            power = combined(part, power, by=part)
+    return power
 
 
 @lru_cache(maxsize=8)

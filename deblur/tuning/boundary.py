@@ -35,6 +35,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..device import Array, asnumpy, get_xp
+from ..norms import contiguous
 from ..operators.blur import Blur
 from ..operators.boundary import BOUNDARIES, Boundary
 from ..solvers.start import DIM, filled
@@ -224,6 +225,7 @@ class _Border:
 
 def _ends(frames: Array, axis: int, deep: int) -> tuple[np.ndarray, np.ndarray]:
     """The first and the last pixels along an axis, on the host: (frames, along the edge, from the edge inwards)."""
-    x = frames.swapaxes(1, 2) if axis == 0 else frames
-    near, far = (asnumpy(part).astype(np.float64) for part in (x[..., :deep], x[..., -deep:]))
+    ends = (slice(None, deep), slice(-deep, None))
+    parts = (contiguous(frames[(..., at, *(slice(None),) * (1 - axis))]) for at in ends)
+    near, far = (asnumpy(x.swapaxes(1, 2) if axis == 0 else x).astype(np.float64) for x in parts)
     return near, far[..., ::-1]

@@ -52,7 +52,7 @@ import numpy as np
 
 from ..device import Array, random_signs
 from ..methods import METHODS
-from ..norms import largest, norms_of, squares, total
+from ..norms import combined, largest, norms_of, squares, total
 from ..operators.matrix import by
 from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
@@ -106,12 +106,13 @@ class _Observer:
         self.problem, self.prepare = replace(problem, stop=Stop(rtol=problem.stop.rtol)), prepare
         self.rule, self.nu = rule, nu
         self.frames, self.counts = len(g), problem.fidelity.name == "poisson"
-        self.w = xp.broadcast_to(xp.ones((1,) * g.ndim, g.dtype) if weights is None else weights, g.shape)
-        self.pixels = float(total((self.w > 0).astype(g.dtype)))
+        w = xp.asarray(np.ones((1,) * g.ndim, g.dtype)) if weights is None else weights
+        self.w = xp.broadcast_to(w, g.shape)
+        self.pixels = float(g.size if weights is None else total((self.w > 0).astype(g.dtype)))
         self.needs_degrees = rule in ("gcv", "sure")
         self.g = self.stack = g
         size = largest(g)
-        self.scale = float(xp.std(g))
+        self.scale = math.sqrt(max(float(squares(g)) / g.size - (float(total(g)) / g.size) ** 2, 0.0))
         if not self.scale > 1e-6 * size:  # as the solver measures a flat image
             self.scale = size or float(np.finfo(g.dtype).tiny)
         if self.needs_degrees:
@@ -119,9 +120,11 @@ class _Observer:
             signs = random_signs(g.shape, g.dtype, xp)
             size = math.sqrt(nu)
             if self.counts:
-                size = size * xp.sqrt(xp.maximum(g, float(g.mean()) * 0.05))
-            self.probe = (signs * xp.maximum(size, 1e-3 * self.scale)).astype(g.dtype, copy=False)
-            perturbed = g + self.probe
+                size = xp.maximum(size * xp.sqrt(xp.maximum(g, float(g.mean()) * 0.05)), 1e-3 * self.scale)
+                self.probe = (signs * size).astype(g.dtype, copy=False)
+            else:
+                self.probe = combined(signs, a=max(size, 1e-3 * self.scale))
+            perturbed = combined(g, self.probe)
             if self.counts:
                 perturbed = xp.maximum(perturbed, 0)
                 self.probe = perturbed - g
@@ -163,16 +166,16 @@ class _Observer:
             seen = seen + problem.fidelity.background
         size = norms_of(solution.scene[:k])[0]
         precision = 1 / xp.maximum(seen[:k], 1e-3 * mean) if self.counts else None
-        e = self.g - seen[:k]
+        e = combined(self.g, seen[:k], b=-1)
         if self.counts or problem.fidelity.weights is not None:
             e *= xp.sqrt(self.w if precision is None else self.w * precision)
-        self._level = float(total(e * e)) / self.pixels
+        self._level = float(squares(e)) / self.pixels
         degrees = white = math.nan
         if self.needs_degrees:
             # Σ b (Hf(g + b) − Hf(g)) with b's own size divided out pixel by pixel
             shown = self.shown if precision is None else self.shown * precision
             power = self.power if precision is None else float(total(self.shown * shown))
-            degrees = float(total((seen[k:] - seen[:k]) * shown)) / power
+            degrees = float(total(combined(combined(seen[k:], seen[:k], b=-1), by=shown))) / power
         else:
             if problem.fidelity.name in ("l1", "huber"):
                 limit = 3 * 1.4826 * float(xp.median(abs(e[xp.broadcast_to(self.w > 0, e.shape)])))

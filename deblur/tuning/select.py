@@ -10,7 +10,7 @@ import numpy as np
 
 from ..device import Array
 from ..methods import METHODS, Method, choose
-from ..norms import squares
+from ..norms import combined, squares
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..problem import Problem
@@ -250,7 +250,7 @@ def _doubt(choice: LambdaChoice, g: Array, error: float, operator: Operator) -> 
     at, allowing = int(np.searchsorted(choice.lambdas, choice.lam)), int(np.searchsorted(residuals, error))
     if allowing <= at or allowing >= len(sizes):
         return ""
-    expected = math.sqrt(float((g.astype(np.float64) ** 2).sum()))
+    expected = math.sqrt(float(squares(g)))
     if abs(operator.dc_gain) * sizes[at] <= _GROWN * expected or sizes[at] <= _GROWN * sizes[allowing]:
         return ""
     return (
@@ -269,5 +269,5 @@ def boundary_error(operator: Operator, g: Array) -> float:
         return 0.0
     free = Blur(blur.psf, blur.image_shape, "unknown", origin=blur.origin)
     scene = prior_scene(free, g)
-    error = free.forward(scene) - blur.forward(scene[(..., *free.crop)])
-    return math.sqrt(float((error.astype(np.float64) ** 2).mean()))
+    error = combined(free.forward(scene), blur.forward(scene[(..., *free.crop)]), b=-1)
+    return math.sqrt(float(squares(error)) / error.size)

@@ -1,10 +1,10 @@
-"""Sums of two stacks of images, each times a number, in any memory layout, and products of matrices."""
+"""Sums and products of stacks of images, in any memory layout, and products of matrices."""
 
 import numpy as np
 import pytest
 
-from deblur.combined import combined, product
 from deblur.device import asnumpy
+from deblur.norms import combined, product
 from deblur.threads import thread_limit
 
 
@@ -15,16 +15,16 @@ def test_it_is_the_sum(xp, rng, dtype, a, b):
     x, y = xp.asarray(whole), xp.asarray(rng.standard_normal(whole.shape).astype(dtype))
     parts = np.s_[:], np.s_[:, :, 2:30, 5:], np.s_[:, 1, ::-1, 3:4], np.s_[0, 0, 7:8], np.s_[..., ::3], np.s_[:, :0]
     for part in parts:
-        for right in (y[part], y[part].copy()):
-            found = combined(x[part], right, a, b)
-            wanted = a * asnumpy(x[part]).astype(np.float64) + b * asnumpy(right).astype(np.float64)
-            assert found.dtype == dtype
-            assert found.shape == wanted.shape
-            np.testing.assert_allclose(
-                asnumpy(found), wanted, rtol=0, atol=2 * np.finfo(dtype).eps * (abs(a) + abs(b)) * 5
-            )
-            if abs(a) == abs(b) == 1:
-                np.testing.assert_array_equal(asnumpy(found), wanted.astype(dtype))
+        for right, by in ((y[part], None), (y[part].copy(), x[part]), (None, y[part]), (None, None)):
+            out = None if by is None else xp.zeros((*x[part].shape[:-1], x[part].shape[-1] + 3), dtype)[..., 2:-1]
+            found = combined(x[part], right, a, b, by, out)
+            left = asnumpy(x[part]).astype(np.float64) * (1 if by is None else asnumpy(by))
+            wanted = a * left + b * (0 if right is None else asnumpy(right))
+            assert (found.dtype, found.shape) == (dtype, wanted.shape)
+            assert out is None or found is out
+            size = 5 * (abs(a) * (1 if by is None else 5) + abs(b))
+            atol = 0 if by is None and abs(a) == abs(b) == 1 else 2 * np.finfo(dtype).eps * size
+            np.testing.assert_allclose(asnumpy(found), wanted.astype(dtype), rtol=0, atol=atol)
 
 
 def test_neither_is_changed_and_dtypes_may_differ(xp, rng):
