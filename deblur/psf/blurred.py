@@ -159,7 +159,7 @@ def _status(
     alike = f"PSFs from two beginnings are {similarity:.2f} alike (correlation)"
     doubts = {
         "the image is not blurred, so there is nothing to do: most of the PSF is one pixel": peak > 0.5,
-        f"noise is {noise:.2f} of the image's standard deviation": noise > 0.3,
+        f"noise is {noise:.2f} of the image's standard deviation": noise > 0.2,
         f"{alike}, {_ALIKE} or more are needed": similarity < _ALIKE,
         f"the image's power spectrum contradicts one of them, by {error:.2g} of its sum": error > 0.1,
         f"{edges:.0%} of a scene's pixels are edges, a texture: half or less is needed": edges > 0.5,
