@@ -2,10 +2,13 @@
 
 From coarse scales to fine ones, each √2 times as fine, two steps alternate:
 
-1. the scene with few edges whose blurred image is nearest to the input: ‖h∗f − g‖² + λ‖∇f‖₀, by half-quadratic
+1. the scene with few edges whose blurred image is nearest to the input: ‖W(h∗f − g)‖² + λ‖∇f‖₀, by half-quadratic
    splitting [1]_ [2]_, with decreasing λ, so that ever more edges appear;
 2. the PSF that takes the scene's gradients to those of g: non-negative least squares within the frame. Its faint pixels
    and its small isolated parts are removed.
+
+The noise that a scene retains as edges is the noise of the image, and draws the PSF towards a single pixel. So the
+weight W, a low-pass filter, attenuates the high frequencies, the more the stronger the noise.
 
 At the finest scale more iterations follow, with λ of the noise. The two steps alone converge slowly: so each iteration
 goes nearly twice as far as they do (over-relaxation). An estimate at a coarse scale shows first how large the PSF is.
@@ -115,24 +118,22 @@ def from_blurred(
 
     y = scaled(y)
     noise = noise_level(y.astype(float))
-    lam = min(max(6 * noise**2, _LEAST_LAM), _FIRST_LAMS[0])
     done, total = itertools.count(1), len(_FIRST_LAMS) + 1 + (0 if grid is None else grid[0] * grid[1])
 
     def step() -> None:
         if progress:
             progress(next(done), total)
 
-    s = _frame(y, s, size is None)
+    s = _frame(y, s, size is None, noise)
     step()
     found, edges = [], []
     with ThreadPoolExecutor(max(1, min(cores(), len(_FIRST_LAMS)))) as pool:
-        for h, share in pool.map(lambda first: _estimated(y, s, first, lam), _FIRST_LAMS):
+        for h, share in pool.map(lambda first: _estimated(y, s, first, noise), _FIRST_LAMS):
             found.append(h)
             edges.append(share)
             step()
     wrong = max(psf_error(y, h.astype(np.float64))[0] for h in found)  # only doubts: under noise a true PSF has some
-    best = int(np.argmin(edges))
-    h = found[best]
+    h = found[int(np.argmin(edges))]
     similarity = (sum(_aligned(other, h)[1] for other in found) - 1) / (len(found) - 1)
     apart = np.array([_aligned(other, h)[0] for other in found]) - h
     error = float(np.sqrt((apart**2).sum() / len(found) / (h**2).sum()))
@@ -144,8 +145,8 @@ def from_blurred(
         local, cells = [], positions.shape[:2]
         side = max(6 * s, *(-(-n // k) for n, k in zip(whole.shape, cells, strict=True)))
         for centre in positions.reshape(-1, 2):
-            part = _Scale(scaled(_part(whole, centre, min(side, _SIDE))), s)
-            local.append(placed(_moved(_refined(part, h, lam, centred=False), by), shape))
+            part = _Scale(scaled(_part(whole, centre, min(side, _SIDE))), s, noise)
+            local.append(placed(_moved(_refined(part, h, centred=False), by), shape))
             step()
         varying = PSFMap(positions, np.array(local, float).reshape(*cells, *shape))
     return PSFEstimate(psf, error, status, why, details, varying)
@@ -158,7 +159,7 @@ def _status(
     alike = f"PSFs from two beginnings are {similarity:.2f} alike (correlation)"
     doubts = {
         "the image is not blurred, so there is nothing to do: most of the PSF is one pixel": peak > 0.5,
-        f"noise is {noise:.2f} of the image's standard deviation": noise > 0.3,
+        f"noise is {noise:.2f} of the image's standard deviation": noise > 0.2,
         f"{alike}, {_ALIKE} or more are needed": similarity < _ALIKE,
         f"the image's power spectrum contradicts one of them, by {error:.2g} of its sum": error > 0.1,
         f"{edges:.0%} of a scene's pixels are edges, a texture: half or less is needed": edges > 0.5,
@@ -184,7 +185,7 @@ def _part(y: np.ndarray, centre: Sequence[float] | np.ndarray, side: int) -> np.
     return y[top : top + side, left : left + side]
 
 
-def _frame(y: np.ndarray, size: int, guess: bool) -> int:
+def _frame(y: np.ndarray, size: int, guess: bool, noise: float) -> int:
     """The side of the frame in which a PSF of a size is estimated, with room for a centre that is not known yet.
 
     A guessed size gives way to what an estimate at a coarse scale needs.
@@ -193,7 +194,7 @@ def _frame(y: np.ndarray, size: int, guess: bool) -> int:
     if size <= 9:
         return most
     coarse = max(9, most // 3 | 1)
-    h, _ = _estimated(_resized(y, coarse / most), coarse, _FIRST_LAMS[0], 1e-3)
+    h, _ = _estimated(_resized(y, coarse / most), coarse, _FIRST_LAMS[0], noise * coarse / most)
     variance = max(float((line**2 * h).sum()) for line in coordinates(h.shape))
     needed = math.ceil(5.6 * math.sqrt(variance) * most / coarse + 3) | 1
     return min(max(needed, 9 if guess else size), most)
@@ -206,7 +207,7 @@ def _resized(a: np.ndarray, by: float, least: int = 16) -> np.ndarray:
     return resize(a, shape, order=1, anti_aliasing=True, mode="reflect").astype(np.float32)
 
 
-def _estimated(y: np.ndarray, size: int, lam: float, last_lam: float) -> tuple[np.ndarray, float]:
+def _estimated(y: np.ndarray, size: int, lam: float, noise: float) -> tuple[np.ndarray, float]:
     """The PSF (size, size), from one first λ on, and the share of pixels with an edge in its scene."""
     sizes = [size]
     while sizes[-1] > 5:
@@ -214,33 +215,36 @@ def _estimated(y: np.ndarray, size: int, lam: float, last_lam: float) -> tuple[n
     h = np.zeros((sizes[-1], sizes[-1]), np.float32)
     h[sizes[-1] // 2, sizes[-1] // 2 - 1 : sizes[-1] // 2 + 1] = 0.5
     for s in reversed(sizes):
-        scale = _Scale(y if s == size else _resized(y, s / size), s)
+        scale = _Scale(y if s == size else _resized(y, s / size), s, noise * s / size)
         h = _centred(unit_sum(np.maximum(_resized(h, s / len(h), 3), 0)))
         for _ in range(_STEPS):
             h = _centred(scale.iterated(h, lam, 0.05))
             lam = max(lam / 1.05, _LEAST_LAM)
-    h = _refined(scale, h, last_lam)
-    return h, scale.edges(h, last_lam)
+    h = _refined(scale, h)
+    return h, scale.edges(h)
 
 
-def _refined(scale: _Scale, h: np.ndarray, lam: float, centred: bool = True) -> np.ndarray:
+def _refined(scale: _Scale, h: np.ndarray, centred: bool = True) -> np.ndarray:
     """The PSF after the last iterations, from h on."""
     for _ in range(_LAST_STEPS):
-        h = scale.iterated(h, lam, 0.02)
+        h = scale.iterated(h, scale.lam, 0.02)
         h = _centred(h) if centred else h
     return h
 
 
 class _Scale:
-    """The image at one scale, continued so that it wraps smoothly, and the two steps."""
+    """The image at one scale, weighted in frequency, continued so that it wraps smoothly, and the two steps."""
 
-    def __init__(self, seen: np.ndarray, size: int) -> None:
+    def __init__(self, seen: np.ndarray, size: int, noise: float) -> None:
         self.size, rows_cols = size, seen.shape
         lengths = [scipy.fft.next_fast_len(n + size, real=True) for n in rows_cols]
-        self._torus, self._grown = Torus(lengths), wrapped(seen, lengths)
-        self._seen = self._torus.analyse(self._grown)
         rows, cols = scipy.fft.fftfreq(lengths[0])[:, None], scipy.fft.rfftfreq(lengths[1])
         self._power = (4 * np.sin(np.pi * rows) ** 2 + 4 * np.sin(np.pi * cols) ** 2).astype(np.float32)
+        self._weight = np.exp(-min(1250 * noise**2, 1.1) * self._power)
+        self.lam = min(max(6 * noise**2 * float((self._weight**2).mean()), _LEAST_LAM), _FIRST_LAMS[0])  # of the noise
+        self._torus = Torus(lengths)
+        self._seen = self._weight * self._torus.analyse(wrapped(seen, lengths))
+        self._grown = self._torus.synthesise(self._seen)
         self._gradients, self._seen_part = _differences(self._grown), tuple(slice(n) for n in rows_cols)
         self._inside = np.zeros(self._gradients.shape, bool)  # both pixels of a difference in the frame
         self._inside[0, : rows_cols[0], : rows_cols[1] - 1] = True
@@ -251,9 +255,9 @@ class _Scale:
         return _cleaned(np.maximum(1.9 * self.psf(self.scene(h, lam), h) - 0.9 * h, 0), faint)
 
     def scene(self, h: np.ndarray, lam: float) -> np.ndarray:
-        """Few edges: the least ‖h∗f − g‖² + λ‖∇f‖₀."""
-        spectrum = self._spectrum(h)
-        right, power = spectrum.conj() * self._seen, abs(spectrum) ** 2
+        """Few edges: the least ‖W(h∗f − g)‖² + λ‖∇f‖₀."""
+        blur = self._weight * self._spectrum(h)
+        right, power = blur.conj() * self._seen, abs(blur) ** 2
         f, beta = self._grown, 2 * lam  # the weight of the splitting
         while beta < 1e3:
             steep = _differences(f)
@@ -265,31 +269,30 @@ class _Scale:
             spectrum *= 1 / (power + np.float32(beta) * self._power)
             f = self._torus.synthesise(spectrum, overwrite=True)
             beta *= 2
-        beyond = self._torus.synthesise(self._spectrum(h) * self._torus.analyse(f))
+        beyond = self._torus.synthesise(blur * self._torus.analyse(f))
         beyond[self._seen_part] = self._grown[self._seen_part]
         self._grown, self._seen = beyond, self._torus.analyse(beyond)
         return f
 
-    def edges(self, h: np.ndarray, lam: float) -> float:
+    def edges(self, h: np.ndarray) -> float:
         """The share of pixels with an edge in the scene; large if it explains a part of the blur."""
-        steep = _differences(self.scene(h, lam)) * self._inside
+        steep = _differences(self.scene(h, self.lam)) * self._inside
         return float(((steep**2).sum(axis=0) > 1e-6).mean())
 
     def _spectrum(self, h: np.ndarray) -> np.ndarray:
         return self._torus.spectrum(h, [len(h) // 2] * 2, np.float32)
 
     def psf(self, f: np.ndarray, h: np.ndarray) -> np.ndarray:
-        """The PSF that takes the gradients of f to those of g, from h on: the least ‖h∗∇f − ∇g‖² + ridge ‖h‖², h ≥ 0.
+        """The PSF that takes f's gradients to those of g, from h on: the least ‖W(h∗∇f − ∇g)‖² + ridge ‖h‖², h ≥ 0.
 
         Only pixels of the frame count. Each of two rounds minimises a quadratic that touches the sum at h and lies
         above it: the Toeplitz one of f's gradients seen everywhere.
         """
-        spectra = self._torus.analyse(_differences(f))
+        spectra = self._weight * self._torus.analyse(_differences(f))
         lags = self._torus.synthesise((abs(spectra) ** 2).sum(axis=0))
         above = _Toeplitz(_window(lags, self.size - 1), 0.01 * float(lags[0, 0]))
         for _ in range(2):
-            missed = self._gradients - self._torus.synthesise(self._spectrum(h) * spectra)
-            missed *= self._inside
+            missed = self._inside * (self._gradients - self._torus.synthesise(self._spectrum(h) * spectra))
             back = self._torus.synthesise((spectra.conj() * self._torus.analyse(missed)).sum(axis=0))
             h = above.least(above.times(h) + _window(back, self.size // 2), h)
         return unit_sum(h)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.ndimage import convolve, shift
+from scipy.signal import correlate
 from skimage.registration import phase_cross_correlation
 
 import deblur
@@ -24,9 +25,7 @@ def shaken(rng, psf, rows=(180, 320), cols=(150, 290), noise=0.002):
 
 def alike(a, b):
     """The largest correlation of two PSFs over all displacements."""
-    room = [m + n for m, n in zip(a.shape, b.shape, strict=True)]
-    c = np.fft.irfft2(np.fft.rfft2(a, room).conj() * np.fft.rfft2(b, room), room)
-    return c.max() / np.sqrt((a**2).sum() * (b**2).sum())
+    return correlate(a, b).max() / np.sqrt((a**2).sum() * (b**2).sum())
 
 
 def squared_error(truth, image):
@@ -39,31 +38,22 @@ def test_the_psf_is_found_and_the_picture_restored_nearly_as_with_the_true_one(r
     truth, g = shaken(rng, SHAKE, noise=0.01)
     seen = []
     found = deblur.blind(g, 11, progress=lambda i, n: seen.append((i, n)))
-    assert found.psf.status.ok
-    assert found.psf.psf.shape == (11, 11)
+    assert (found.psf.status.ok, found.psf.psf.shape) == (True, (11, 11))
     assert found.psf.psf.sum() == pytest.approx(1)
     assert alike(found.psf.psf, SHAKE) > 0.85
     assert seen == [(i, 3) for i in range(1, 4)]
     known = deblur.reconstruct(g, SHAKE, method="tv")
-    assert squared_error(truth, found.image) < 3 * squared_error(truth, known)
-    assert squared_error(truth, found.image) < 0.6 * squared_error(truth, g)
+    assert squared_error(truth, found.image) < min(3 * squared_error(truth, known), 0.6 * squared_error(truth, g))
 
 
 def test_least_squares_find_the_psf_of_the_true_scene_within_the_frame(rng):
     truth, g = shaken(rng, SHAKE, noise=0.002)
-    scale = blurred._Scale(g.astype(np.float32), 9)
-    scene = wrapped(truth, scale._torus.lengths).astype(np.float32)
-    found = np.full((9, 9), 1 / 81, np.float32)
+    scale = blurred._Scale(g.astype(np.float32), 9, 0.0)
+    scene, found = wrapped(truth, scale._torus.lengths).astype(np.float32), np.full((9, 9), 1 / 81, np.float32)
     for _ in range(3):
         found = scale.psf(scene, found)
     assert np.linalg.norm(found - SHAKE) < 0.1 * np.linalg.norm(SHAKE)
     assert found.min() == 0
-
-
-def test_the_unit_of_the_image_does_not_matter(rng):
-    _, g = shaken(rng, deblur.psf.motion(7, 40.0), (100, 160), (200, 260))
-    one, other = from_blurred(g, 9), from_blurred(1000 * g - 300, 9)
-    np.testing.assert_allclose(one.psf, other.psf, atol=1e-6)
 
 
 def test_the_command_restores_without_a_psf_and_writes_none_it_does_not_trust(rng, tmp_path, capsys):
@@ -89,9 +79,9 @@ def test_the_command_restores_without_a_psf_and_writes_none_it_does_not_trust(rn
 
 
 @pytest.mark.filterwarnings("ignore:the PSF is")  # so small a picture tells little
-def test_colours_share_their_psf(rng):
+def test_colours_share_their_psf_whatever_their_units(rng):
     _, g = shaken(rng, deblur.psf.motion(7, 40.0), (100, 150), (200, 250))
-    colour = np.stack([g, 0.5 * g, 0.2 + 0.3 * g], axis=-1)
+    colour = np.stack([g, 0.5 * g, 900 * g - 300], axis=-1)
     found = deblur.blind(colour, 9, lam=1e-3, method="identity", boundary="reflect")
     assert found.image.shape == colour.shape
     np.testing.assert_allclose(found.psf.psf, from_blurred(g, 9).psf, atol=1e-6)
@@ -140,12 +130,12 @@ def test_a_psf_whose_centre_of_gravity_is_far_from_its_middle_is_found_whole(rng
 def test_a_psf_without_the_end_of_the_path_needs_more_edges_than_the_whole(rng):
     psf = np.zeros((17, 17))
     psf[8, 2:15], psf[8, 2] = 0.03, 0.64
-    scale = blurred._Scale(shaken(rng, psf)[1].astype(np.float32), 17)
-    assert 1.02 * scale.edges(psf, 3e-5) < scale.edges(np.where(psf > 0.1, 1.0, 0.0), 3e-5)
+    scale = blurred._Scale(shaken(rng, psf)[1].astype(np.float32), 17, 0.0)
+    assert 1.02 * scale.edges(psf) < scale.edges(np.where(psf > 0.1, 1.0, 0.0))
 
 
 def test_iterations_come_nearer_to_the_psf_than_the_two_steps_alone(rng):
-    scale = blurred._Scale(shaken(rng, SHAKE)[1].astype(np.float32), 9)
+    scale = blurred._Scale(shaken(rng, SHAKE)[1].astype(np.float32), 9, 0.0)
     begun = one = other = convolve(SHAKE, np.full((3, 3), 1 / 9)).astype(np.float32)
     for _ in range(6):
         one = scale.iterated(one, 1e-4, 0.02)
@@ -153,12 +143,22 @@ def test_iterations_come_nearer_to_the_psf_than_the_two_steps_alone(rng):
     assert 1 - alike(one, SHAKE) < 0.7 * (1 - alike(other, SHAKE)) < 0.7 * (1 - alike(begun, SHAKE))
 
 
+def test_iterations_keep_a_psf_that_noise_draws_towards_one_pixel(rng):
+    psf = deblur.psf.camera_shake(17, 4)
+    scale = blurred._Scale(shaken(rng, psf, (40, 240), (40, 240), 0.04)[1].astype(np.float32), 17, 0.04)
+    begun = h = convolve(psf, np.full((3, 3), 1 / 9)).astype(np.float32)
+    for _ in range(16):
+        h = scale.iterated(h, scale.lam, 0.02)
+    assert alike(h, psf) > 0.9 * alike(begun, psf)
+
+
 def test_predicted_borders_bring_the_scene_nearer_to_the_truth(rng):
     truth, g = shaken(rng, SHAKE, noise=0.0)
-    scale = blurred._Scale(g.astype(np.float32), 9)
+    scale = blurred._Scale(g.astype(np.float32), 9, 0.0)
     scenes = [scale.scene(SHAKE, 1e-4)[:140, :140] for _ in range(6)]
     assert ((scenes[-1] - truth) ** 2).mean() < 0.75 * ((scenes[0] - truth) ** 2).mean()
-    np.testing.assert_array_equal(scale._grown[:140, :140], g.astype(np.float32))
+    begun = blurred._Scale(g.astype(np.float32), 9, 0.0)._grown
+    np.testing.assert_array_equal(scale._grown[:140, :140], begun[:140, :140])
 
 
 def test_psfs_of_a_grid_are_alike_where_the_blur_is_the_same_everywhere(rng):
