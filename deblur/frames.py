@@ -13,7 +13,7 @@ from .errors import check_axis, warn
 from .image import as_float, linear_light, srgb
 from .image.arrays import looks_coloured
 from .image.light import check_levels
-from .norms import contiguous, largest
+from .norms import largest
 from .operators.matrix import SPACES
 
 #: Slices of frames and colours that are restored together.
@@ -119,7 +119,7 @@ class Axes:
         """An array (k, c, M, N) in the axes of the image; the inverse of `split`."""
         named = [self.shape[axis] for axis in self.order[: -len(self.space)]]
         front = frames.reshape([*named, *frames.shape[2:]])
-        return contiguous(front.transpose(np.argsort(self.order).tolist()))
+        return get_xp(front).ascontiguousarray(front.transpose(np.argsort(self.order).tolist()))
 
 
 class Frames:

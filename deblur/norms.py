@@ -130,14 +130,10 @@ def combined(
                 kernels.spread("combined", "combine", rows * cols, *args, dtype=x.dtype)
                 return room
     xp, one = get_xp(x), x.dtype.type
-    if by is not None or y is None:
-        x = xp.multiply(x, one(a) if by is None else by if a == 1 else by * one(a), out=out)
-        if y is None:
-            return x
-    elif a != 1:
-        x = x * one(a)
-    if abs(b) == 1:
-        return (xp.add if b == 1 else xp.subtract)(x, y, out=out)
+    if by is not None or a != 1 or y is None:
+        x = xp.multiply(x, one(a) if by is None else by if a == 1 else by * one(a), out=out if y is None else None)
+    if y is None or abs(b) == 1:
+        return x if y is None else (xp.add if b == 1 else xp.subtract)(x, y, out=out)
     right = y * y.dtype.type(b)
     return xp.add(x, right, out=right if out is None and right.dtype == x.dtype else out)
 
@@ -145,12 +141,6 @@ def combined(
 def outer(x: Array, y: Array) -> Array:
     """The product of each number of x with each of a vector."""
     return (x.reshape(-1, 1) @ y[None]).reshape(*x.shape, -1)
-
-
-def contiguous(x: Array) -> Array:
-    """`x`, or where its rows lie apart a copy, made as `combined` makes sums."""
-    launched = is_cupy(x) and not x.flags.c_contiguous and x.ndim > 1 and x.dtype.char in "fd"
-    return combined(x) if launched else get_xp(x).ascontiguousarray(x)
 
 
 def product(a: Array, b: Array) -> Array:

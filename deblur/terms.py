@@ -17,10 +17,16 @@ from types import ModuleType
 
 import numpy as np
 
-from . import terms_gpu
-from .device import Array, get_xp, is_cupy
+from . import kernels
+from .device import Array, cupy, get_xp, is_cupy
 from .kernels import fused
 from .norms import combined, squares, total
+
+_AT = kernels.Constants("terms")
+
+#: The numbers of norms and kinds of differences that ``cuda/differences.cuh`` knows.
+NORMS = {"square": _AT.SQUARE, "absolute": _AT.ABSOLUTE, "vector": _AT.VECTOR_NORM}
+KINDS = {"identity": 1, "gradient": 2, "hessian": 3}
 
 # ---------------------------------------------------------------------------------------------
 # Fits
@@ -344,8 +350,8 @@ def regularizer_value(method: str, scene: Array, wrap: bool) -> float:
     if method not in REGULARIZERS:
         return math.nan
     stated = [(p.differences, p.norm) for p in REGULARIZERS[method]]
-    if is_cupy(scene) and terms_gpu.serves(scene, stated):
-        sums = terms_gpu.values(scene, stated, wrap)
+    if is_cupy(scene) and gpu_serves(scene, stated):
+        sums = values_on_gpu(scene, stated, wrap)
         return sum(p.weight * s for p, s in zip(REGULARIZERS[method], sums, strict=True))
     axes = scene.ndim - 2
     return sum(float(p.total(differences(scene, p.differences, wrap, axes))) for p in REGULARIZERS[method])
@@ -365,3 +371,21 @@ def is_quadratic(regularizer: str) -> bool:
     return regularizer in FORMULA or (
         regularizer in REGULARIZERS and all(p.norm == "square" for p in REGULARIZERS[regularizer])
     )
+
+
+def values_on_gpu(scene: Array, regularizers: Sequence[tuple[str, str]], wrap: bool) -> list[float]:
+    """The sums over all pixels of scenes (k, c, P, Q), for the (differences, norm) of each regularizer."""
+    scene = cupy.ascontiguousarray(scene)
+    reduction = kernels.Reduction("terms", math.prod(scene.shape[2:]) * len(scene))
+    out = cupy.empty(len(regularizers), np.float64)
+    for i, (kind, norm) in enumerate(regularizers):
+        reduction.launch(
+            "value", scene, *scene.shape, KINDS[kind], NORMS[norm], wrap, out[i : i + 1], dtype=scene.dtype
+        )
+    return out.get().tolist()
+
+
+def gpu_serves(scene: Array, regularizers: Sequence[tuple[str, str]]) -> bool:
+    """Whether `values_on_gpu` takes these: images of two axes, a plane of which has fewer than 2³¹ pixels."""
+    known = all(kind in KINDS and norm in NORMS for kind, norm in regularizers)
+    return known and scene.ndim == 4 and scene.dtype.char in "fd" and 0 < math.prod(scene.shape[2:]) < 1 << 31

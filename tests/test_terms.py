@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize, minimize_scalar
 
-from deblur import terms, terms_gpu
+from deblur import terms
 from deblur.terms import FIDELITIES, REGULARIZERS, DataFidelity, Regularizer, regularizer_value
 
 SHAPES = [(1, 1), (1, 6), (2, 2), (5, 1), (3, 4), (17, 19), (5,), (3, 1, 4)]
@@ -120,7 +120,7 @@ def test_a_regularizer_has_the_same_value_on_the_gpu(cupy, rng, dtype, shape, wr
     scene = rng.standard_normal(shape).astype(dtype)
     wanted = regularizer_value(method, scene.astype(float), wrap)
     there = cupy.asarray(scene)
-    assert terms_gpu.serves(there, [(p.differences, p.norm) for p in REGULARIZERS[method]])
+    assert terms.gpu_serves(there, [(p.differences, p.norm) for p in REGULARIZERS[method]])
     found = regularizer_value(method, there, wrap)
     assert found == pytest.approx(wanted, rel=float(20 * np.finfo(dtype).eps))
     assert found == regularizer_value(method, cupy.asfortranarray(there), wrap)

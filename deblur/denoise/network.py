@@ -25,20 +25,22 @@ import hashlib
 import io
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..device import Array, Device, get_xp, is_cupy
+from .. import kernels
+from ..device import Array, Device, cupy, get_xp, is_cupy
 from ..norms import combined, largest, on_cores, product
 from ..threads import all_cores, cores
-from . import network_gpu
 
 WEIGHTS = Path(__file__).with_name("network.npz")
 SHA256 = "5b449045cd404f121c4b30860e79829c0ce7786d0bfae456a3c48dd95c69b703"
 #: The sides of what the network takes are multiples of this.
 MULTIPLE = 8
 _LEVELS = 3
+_AT = kernels.Constants("network")
 _NOTHING = 1e-5  # moduli below this share of the largest are rounding
 _STRIP, _STRIP_GPU = 1 << 16, 1 << 26  # numbers that are gathered for one product, about
 
@@ -135,7 +137,7 @@ def _noise(x: Array, sigma: float, near: Array, size: float = 1.0) -> Array:
 def _entered(x: Array, near: Array, padded: tuple[int, int], scale: float, level: float) -> Array:
     """What goes in: a plane and its estimate, continued and taken apart, and the noise's level between them."""
     if is_cupy(x):
-        return network_gpu.entered(x, near, padded, scale, level)
+        return _entered_on_gpu(x, near, padded, scale, level)
     more = [(0, n - m) for n, m in zip(padded, x.shape, strict=True)]
     parts, others = (_apart(np.pad(a, more, mode="edge")[None]) for a in (x, near))
     return np.concatenate([parts, np.full((1, *parts.shape[1:]), level, np.float32), others])
@@ -169,7 +171,7 @@ def _conv3(x: Array, w: Array, rectified: bool = False) -> Array:
         found = []
         for top in range(0, rows, high):
             gathered = xp.empty((3, 3, c, min(high, rows - top), cols), np.float32)
-            network_gpu.gather(gathered, x, top, rectified)
+            _gather_on_gpu(gathered, x, top, rectified)
             found.append((w @ gathered.reshape(9 * c, -1)).reshape(len(w), -1, cols))
         return found[0] if len(found) == 1 else xp.concatenate(found, axis=1)
     high, wide = -(-rows // 4), -(-cols // 4)
@@ -194,7 +196,7 @@ def _conv3(x: Array, w: Array, rectified: bool = False) -> Array:
 def _apart(x: Array) -> Array:
     """(C, 2P, 2Q) as (4C, P, Q): of each plane the pixels of even and odd rows and columns."""
     if is_cupy(x):
-        return network_gpu.apart(x)
+        return _apart_on_gpu(x)
     c, rows, cols = x.shape
     x = x.reshape(c, rows // 2, 2, cols // 2, 2).transpose(0, 2, 4, 1, 3)
     return x.reshape(4 * c, rows // 2, cols // 2)
@@ -203,7 +205,50 @@ def _apart(x: Array) -> Array:
 def _together(x: Array) -> Array:
     """(4C, P, Q) as (C, 2P, 2Q): the way back."""
     if is_cupy(x):
-        return network_gpu.together(x)
+        return _together_on_gpu(x)
     c, rows, cols = x.shape
     x = x.reshape(c // 4, 2, 2, rows, cols).transpose(0, 3, 1, 4, 2)
     return x.reshape(c // 4, 2 * rows, 2 * cols)
+
+
+def _entered_on_gpu(x: Array, near: Array, shape: tuple[int, int], scale: float, level: float) -> Array:
+    """The network's input, (9, P, Q): a plane and its estimate times `scale`, continued to `shape`, and `level`."""
+    high, wide = shape[0] // 2, shape[1] // 2
+    (x, ldx, _), (near, ldnear, _) = kernels.images(x), kernels.images(near)
+    out = cupy.empty((9, high, wide), np.float32)
+    _launch("enter", high * wide, out, high, wide, x, ldx, near, ldnear, *x.shape[1:], scale, level, dtype=x.dtype)
+    return out
+
+
+def _gather_on_gpu(out: Array, x: Array, top: int, rectified: bool) -> None:
+    """The nine neighbours of each pixel of (C, P, Q), zero beyond the borders, of the rows from `top` on.
+
+    out : (9 C rows Q,) float32 array; `rectified` sets negative numbers to zero.
+    """
+    c, rows, cols = x.shape
+    count = out.size // 9
+    _launch("gather", count, out, x, c, rows, cols, top, count // (c * cols), rectified)
+
+
+def _apart_on_gpu(x: Array) -> Array:
+    """(C, 2P, 2Q) as (4C, P, Q)."""
+    c, rows, cols = x.shape
+    return _moved_on_gpu("apart", x, (4 * c, rows // 2, cols // 2), (c, rows, cols))
+
+
+def _together_on_gpu(x: Array) -> Array:
+    """(4C, P, Q) as (C, 2P, 2Q)."""
+    c, rows, cols = x.shape
+    shape = (c // 4, 2 * rows, 2 * cols)
+    return _moved_on_gpu("together", x, shape, shape)
+
+
+def _moved_on_gpu(name: str, x: Array, shape: tuple[int, ...], whole: tuple[int, ...]) -> Array:
+    out = cupy.empty(shape, np.float32)
+    _launch(name, x.size, out, x, *whole)
+    return out
+
+
+def _launch(name: str, size: int, *args: Any, dtype: Any = np.float32) -> None:
+    blocks = kernels.blocks("network", size, per_multiprocessor=16)
+    kernels.launch("network", name, blocks, _AT.THREADS, *args, dtype=dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,6 @@ import scipy
 
 from ..device import Array, as_real, check_finite, cupy, float_dtype, get_xp, is_cupy
 from ..errors import SingularMatrixError, check_number
-from ..norms import combined, largest
 from .band_triangle import BandTriangle
 from .checks import as_rhs, check_rank
 from .qr import factor
@@ -64,8 +62,7 @@ class DampedQR:
         get_xp(self.r, b)  # refuses a mixture of host and device
         b = as_rhs(b, self.h.shape[0], dtype=self.r.dtype)
         x = self._seminormal(self.ht @ b)
-        left = combined(self.ht @ combined(b, self.h @ x, b=-1), x, b=-self.lam)
-        return combined(x, self._seminormal(left))
+        return x + self._seminormal(self.ht @ (b - self.h @ x) - self.r.dtype.type(self.lam) * x)
 
     def rcond(self) -> float:
         """An estimate of 1/(‖RᵀR‖ ‖(RᵀR)⁻¹‖): the inverse by power iteration, from white noise, the norm by a bound.
@@ -142,11 +139,10 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
         raise ValueError(f"H must be a non-empty matrix, not {type(h).__name__} of shape {h.shape}")
     lam = check_number(lam, "lam")
     h = h.tocsr() if sparse else h
-    dtype = float_dtype(h.data if sparse else h)
-    h = h.astype(dtype, copy=False)
     values = h.data if sparse else h
-    if not math.isfinite(largest(values)):
-        check_finite(values, "H")
+    check_finite(values, "H")
+    dtype = float_dtype(values)
+    h = h.astype(dtype, copy=False)
     n = h.shape[1]
     start = np.full(n, np.sqrt(lam), dtype)
     if get_xp(values) is np:

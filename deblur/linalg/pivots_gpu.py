@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..device import Array, check_finite, cupy
 from ..errors import SingularMatrixError
 
-_NONE = 0x7F7F7F7F  # four times one byte, which the driver sets
+_NONE = 2**31 - 1
 
 
 class PivotStatus:
@@ -18,14 +18,12 @@ class PivotStatus:
     """
 
     def __init__(self, values: Array | None = None) -> None:
-        self._values = cupy.empty(2, cupy.int32)
-        to = self._values.data
-        to.memset_async(_NONE & 255, 8) if values is None else to.copy_from_device_async(values.data, 8)
+        self._values = cupy.full(2, _NONE, cupy.int32) if values is None else values
         self.failed, self.overflow = self._values[:1], self._values[1:]
 
     def copy(self) -> PivotStatus:
         """What has been found out, as an object of its own: for a look at it later."""
-        return PivotStatus(self._values)
+        return PivotStatus(self._values.copy())
 
     def check(self, what: str, matrix: Array | None = None) -> None:
         """Wait for the device and raise if a pivot failed or the result is not finite.

@@ -27,8 +27,7 @@ from ..norms import combined
 from ..operators import torus_gpu
 from ..pool import pool
 from ..problem import Problem
-from ..terms import ORDER, REGULARIZERS, Regularizer
-from ..terms_gpu import KINDS, NORMS
+from ..terms import KINDS, NORMS, ORDER, REGULARIZERS, Regularizer
 from .domain import Domain, TorusDomain
 from .splits import RELAXATION, Split, State, Steps
 from .start import brightness_of, filled

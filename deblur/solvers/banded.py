@@ -31,11 +31,10 @@ from collections.abc import Callable
 import numpy as np
 import scipy
 
-from ..device import Array, get_xp, is_cupy, require_memory
+from ..device import Array, get_xp, require_memory
 from ..errors import SingularMatrixError
 from ..linalg import cholesky, gram
 from ..linalg.triangular import substitute
-from ..norms import combined, contiguous, largest
 from ..operators.blur import Blur
 from ..operators.normal import NormalRows
 from ..problem import Direct, Factor, Problem
@@ -167,23 +166,23 @@ class BlockFactor:
         self._places = [slice(first, min(first + block, n)) for first in range(0, n, block)]
         self._diagonal: list[Array] = []
         self._above: list[Array] = []  # X of the next block
-        most = []
+        largest: list[Array] = []
         for at in self._places:
             left = at.start - block if at.start else 0
             both = rows(at.start, at.stop, left, at.stop)
             square = get_xp(both).ascontiguousarray(both[:, at.start - left :])
-            most.append(largest(contiguous(square.diagonal()[:, None])))
+            largest.append(square.diagonal().max())
             if at.start:
                 x = get_xp(both).ascontiguousarray(both[:, :block].T)
                 substitute(self._diagonal[-1], x)
                 square -= gram(x, check_finite=False)
                 self._above.append(x)
             self._diagonal.append(cholesky(square, overwrite_a=True, check_finite=False))
-        self.largest = max(most)
+        self.largest = max(map(float, largest))
 
     def solve(self, b: Array) -> Array:
         """The solution for right-hand sides (n, k)."""
-        x = combined(b) if is_cupy(b) else np.array(b, order="C")
+        x = get_xp(b).array(b, order="C")
         parts = [x[at] for at in self._places]
         for i, part in enumerate(parts):
             if i:

@@ -54,7 +54,7 @@ import numpy as np
 
 from ..denoise import patches
 from ..denoise.network import network
-from ..device import CPU, Array, all_true, asnumpy, get_xp, is_cupy
+from ..device import CPU, Array, all_true
 from ..linalg import krylov
 from ..normalization import Scale, shifted
 from ..norms import combined, norms_of, squares, total
@@ -141,7 +141,7 @@ class Collaborative:
         dtype = np.float64 if problem.device.gpu is None else problem.dtype
 
         def shown(spectrum: np.ndarray) -> Array:
-            return torus.response(problem.xp.asarray(spectrum.astype(dtype)))
+            return torus.synthesise(problem.xp.asarray(spectrum.astype(dtype))).astype(np.float64, copy=False)
 
         self.covariance = self.coloured = shown(response)
         if problem.noise is not None and problem.noise.left:
@@ -163,7 +163,7 @@ class Collaborative:
         level += (_WRONG_PSF - 1) * left
         covariance = combined(self.covariance, self.coloured, level - _WRONG_PSF * left, _WRONG_PSF * left)
         noise = shifted(level**0.5, scale.image)
-        white = _quantile(clean[(..., *problem.operator.crop)], 0.995)
+        white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), 0.995))
         if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
             exact, begun = _exact(problem), [clean]
             if exact is None and problem.operator.scene_shape == problem.operator.image_shape:
@@ -207,15 +207,6 @@ class Collaborative:
         smaller = min(1.0, 1e-7 * problem.operator.norm_bound / problem.lam)
         stop = replace(self.problem.stop, looser=1.0)
         return admm.prepare(replace(self.pilot.problem, lam=smaller * self.problem.lam, stop=stop))
-
-
-def _quantile(x: Array, share: float) -> float:
-    """Of the moduli of numbers."""
-    if not is_cupy(x):
-        return float(np.quantile(abs(x), share))
-    ordered = get_xp(x).sort(combined(x, by=x).ravel())  # which needs no compilation, as `quantile` does
-    at = int(share * (len(ordered) - 1))
-    return float(np.interp(share * (len(ordered) - 1) - at, (0, 1), np.sqrt(asnumpy(ordered[at : at + 2]))))
 
 
 def _moved(problem: Problem, scene: Array, other: Array) -> float:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import reduce
 
 import numpy as np
 
 from ..device import Array
-from ..norms import combined, outer, total
+from ..norms import total
 from ..operators.torus import Torus
 from ..problem import Problem
 from .noise import estimate_noise_model, psf_noise, step_of
 from .start import filled
-from .whittle import summed_power
 from .windows import cut
 
 
@@ -26,9 +24,9 @@ def deviation(problem: Problem, g: Array) -> Array:
 def variance(problem: Problem, g: Array) -> Array:
     """The variance of the noise at each pixel, rather too large than too small: too small a one hides noise."""
     if problem.noise is not None:
-        return combined(g, a=problem.noise.gain) + problem.noise.read**2
+        return g * problem.noise.gain + problem.noise.read**2
     gain, step = photon_gain(problem, g), step_of(g)
-    counted = combined(g, a=gain)
+    counted = g * gain
     if step and 6 * gain * float(total(g)) <= g.size * step**2:
         # Rounding explains all of it: as much in light and dark, and none where all neighbours have one value.
         moves = itertools.product((1, -1), range(-problem.axes, 0))
@@ -53,12 +51,10 @@ def photon_gain(problem: Problem, g: Array) -> float:
     torus = Torus(sides, problem.device)
     folded, lines = np.zeros(np.minimum(psf.shape, sides)), (np.hanning(n + 2)[1:-1] for n in sides)
     np.add.at(folded, np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, sides, strict=True))), psf)
-    taper = reduce(outer, map(xp.asarray, lines))
+    taper = math.prod(xp.asarray(x).reshape(-1, *[1] * (len(sides) - 1 - at)) for at, x in enumerate(lines))
     # The taper spreads the power of each frequency.
-    spread = torus.product(taper, torus.analyse(taper), conjugate=True)
-    left = combined(torus.response(torus.power(folded)), by=spread)
-    left = combined(torus.analyse(left).real.reshape(-1, 1))
-    least = (left <= xp.sort(left.ravel())[left.size // 10]).astype(np.float64)
-    found = summed_power(torus, (combined(frame, by=taper) for frame in frames.reshape(-1, *sides)))
-    light = float(total(combined(frames, by=combined(taper, by=taper))))
-    return float(total(combined(found, by=least))) / float(total(least)) / light
+    left, spread = map(torus.synthesise, (torus.power(folded), abs(torus.analyse(taper)) ** 2))
+    left = torus.analyse(left * spread).real
+    least = left <= xp.sort(left.ravel())[left.size // 10]
+    found = (abs(torus.analyse(frames * taper)) ** 2 * least).sum() / least.astype(np.float64).sum()
+    return float(found / (taper**2 * frames).sum())

@@ -25,7 +25,7 @@ from .. import linalg
 from ..device import Array, is_cupy
 from ..errors import SingularMatrixError
 from ..linalg.cholesky import cholesky_begun
-from ..norms import contiguous, largest, norms
+from ..norms import norms
 from ..operators.normal import normal_matrix
 from ..problem import Direct, Factor, Problem
 from .refine import close_to_singular, refined, refuse_singular, scenes_of, singular
@@ -105,12 +105,12 @@ def _multiplied(problem: Problem, inverse: Array) -> Factor:
 def _cholesky(problem: Problem, a: Array) -> Factor:
     if problem.inverse:
         return _multiplied(problem, linalg.cholesky_inverse(a, overwrite_a=True, check_finite=False))
-    most = largest(contiguous(a.diagonal()[:, None]))
+    largest = float(a.diagonal().max())
     factor, look = cholesky_begun(a)
     solve = partial(linalg.cholesky_solve, factor, check_finite=False)
     if close_to_singular(problem):
         look()
-    refuse_singular(problem, most, solve)
+    refuse_singular(problem, largest, solve)
     return _Factored(problem, solve, look=look)
 
 
@@ -119,25 +119,25 @@ def _gauss_jordan(problem: Problem, a: Array) -> Factor:
 
     The rounding of a solve is a little worse than that of the other methods, so that it is corrected.
     """
-    most = largest(contiguous(a.diagonal()[:, None]))
+    largest = float(a.diagonal().max())
     if not (problem.inverse or problem.reuse):
         solve = partial(linalg.gauss_jordan_solve, a, check_finite=False)
-        refuse_singular(problem, most, solve)
+        refuse_singular(problem, largest, solve)
         return _Factored(problem, solve, "")
     inverse = linalg.gauss_jordan_inverse(a, overwrite_a=True, check_finite=False)
-    refuse_singular(problem, most, partial(_times, inverse))
+    refuse_singular(problem, largest, partial(_times, inverse))
     return _multiplied(problem, inverse)
 
 
 def _lu(problem: Problem, a: Array) -> Factor:
     lapack = import_module("scipy.linalg" if problem.device.gpu is None else "cupyx.scipy.linalg")
-    most = float(a.diagonal().max())
+    largest = float(a.diagonal().max())
     with warnings.catch_warnings():
         # An exact zero pivot shows in the solution.
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
         lu, pivots = lapack.lu_factor(a, overwrite_a=True, check_finite=False)
     solve = partial(_lu_solved, lu, pivots)
-    refuse_singular(problem, most, solve)
+    refuse_singular(problem, largest, solve)
     return _Factored(problem, solve)
 
 

@@ -40,13 +40,13 @@ from functools import reduce
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, asnumpy, get_xp, is_cupy
+from .. import kernels
+from ..device import Array, Device, asnumpy, cupy, get_xp, is_cupy, to_device
 from ..norms import outer, product
 from ..operators.blur import Blur, axis_matrix
 from ..operators.normal import two_a_place
 from ..problem import Factor, Problem
 from ..threads import all_cores
-from . import kronecker_gpu
 from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum
 
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)  # relative to the largest entry
@@ -142,7 +142,7 @@ def _axis(blur: Blur, axis: int, factor: np.ndarray, dtype: np.dtype, device: De
         # The even-to-even and odd-to-odd parts of a centrosymmetric matrix.
         parts = [_fold(part, -1)[i] for i, part in enumerate(_fold(a, -2))] if split else [a]
     else:
-        parts = kronecker_gpu.parts(factor, *two_a_place(blur.extension(axis)), shape, split)
+        parts = _parts_on_gpu(factor, *two_a_place(blur.extension(axis)), shape, split)
     found = [_svd(part, symmetric, boundary.toeplitz) for part in parts]
     if device.gpu is not None and split and max(shape) <= _WHOLE:
         found = [_joined(found, shape, dtype)]
@@ -152,8 +152,8 @@ def _axis(blur: Blur, axis: int, factor: np.ndarray, dtype: np.dtype, device: De
 def _joined(parts: list[Svd], shape: tuple[int, int], dtype: np.dtype) -> Svd:
     """The decomposition of the whole matrix from those of its even and its odd part."""
     (u, s, v), (u_odd, s_odd, v_odd) = parts
-    right = kronecker_gpu.whole(v, v_odd, shape[1], dtype)
-    left = right if u is v else kronecker_gpu.whole(u, u_odd, shape[0], dtype)
+    right = _whole_on_gpu(v, v_odd, shape[1], dtype)
+    left = right if u is v else _whole_on_gpu(u, u_odd, shape[0], dtype)
     return left, np.concatenate([asnumpy(s), asnumpy(s_odd)]), right
 
 
@@ -224,7 +224,7 @@ def _at(axis: int, index: slice | int) -> tuple[object, ...]:
 def _fold(x: Array, axis: int) -> list[Array]:
     """The even and odd parts along `axis`, as halves in orthonormal coordinates."""
     if is_cupy(x) and x.size:
-        return kronecker_gpu.fold(x, axis)
+        return _fold_on_gpu(x, axis)
     xp, n = get_xp(x), x.shape[axis]
     half = n // 2
     front, back = x[_at(axis, slice(half))], x[_at(axis, slice(n - 1, n - 1 - half, -1))]
@@ -238,7 +238,7 @@ def _fold(x: Array, axis: int) -> list[Array]:
 def _unfold(even: Array, odd: Array, axis: int, n: int) -> Array:
     """The inverse, and transpose, of `_fold`."""
     if is_cupy(even) and even.size:
-        return kronecker_gpu.unfold(even, odd, axis, n)
+        return _unfold_on_gpu(even, odd, axis, n)
     half = n // 2
     scale = even.dtype.type(np.sqrt(0.5))
     shape = list(even.shape)
@@ -264,3 +264,67 @@ def _svd(a: Array, symmetric: bool, flipped: bool) -> Svd:
         return q[::-1], s, q
     u, s, vt = xp.linalg.svd(a, full_matrices=False)
     return u, s, vt.T
+
+
+def _parts_on_gpu(
+    factor: np.ndarray, pixel: np.ndarray, weight: np.ndarray, shape: tuple[int, int], split: bool
+) -> list[Array]:
+    """The blur of one axis as a float64 matrix, or its even-to-even and odd-to-odd parts.
+
+    Parameters
+    ----------
+    factor : (m,) array
+        The PSF along the axis.
+    pixel, weight : (M + m - 1, 2) arrays
+        What each place that it reaches reads of the scene: see `deblur.operators.normal.two_a_place`.
+    shape : (M, P)
+        Of the matrix.
+    split : bool
+        It is centrosymmetric.
+    """
+    rows, cols = shape
+    halves = (rows // 2, cols // 2)
+    sizes = [(rows - halves[0], cols - halves[1]), halves] if split else [shape]
+    out = [cupy.empty(size, np.float64) for size in sizes]
+    taps, pixels, weights = map(to_device, (factor, pixel, weight))
+    args = (*out, *[None] * (not split), taps, len(factor), pixels, weights, rows, cols)
+    kernels.spread("kronecker", "parts", out[0].size, *args, dtype=np.float64)
+    return out
+
+
+def _whole_on_gpu(even: Array, odd: Array, n: int, dtype: np.dtype) -> Array:
+    """The columns of an even and an odd part's bases, float64, as vectors of `n` pixels, (n, columns)."""
+    columns = even.shape[1] + odd.shape[1]
+    out = cupy.empty((n, columns), dtype)
+    even, odd = (cupy.ascontiguousarray(x.T) for x in (even, odd))  # as the library leaves them
+    args = (even, odd, out, n, columns, len(even), math.sqrt(0.5))
+    kernels.spread("kronecker", "whole", out.size, *args, dtype=dtype)
+    return out
+
+
+def _fold_on_gpu(x: Array, axis: int) -> list[Array]:
+    """As `deblur.solvers.kronecker` states it, for CuPy arrays."""
+    x, n = cupy.ascontiguousarray(x), x.shape[axis]
+    even, odd = (cupy.empty(_resized_on_gpu(x, axis, size), x.dtype) for size in (n - n // 2, n // 2))
+    _launch("fold", x, even, odd, even.size, n, axis)
+    return [even, odd]
+
+
+def _unfold_on_gpu(even: Array, odd: Array, axis: int, n: int) -> Array:
+    """As `deblur.solvers.kronecker` states it, for CuPy arrays."""
+    x = cupy.empty(_resized_on_gpu(even, axis, n), even.dtype)
+    even, odd = cupy.ascontiguousarray(even), cupy.ascontiguousarray(odd)
+    _launch("unfold", even, odd, x, even.size, n, axis)
+    return x
+
+
+def _resized_on_gpu(x: Array, axis: int, size: int) -> tuple[int, ...]:
+    shape = list(x.shape)
+    shape[axis] = size
+    return tuple(shape)
+
+
+def _launch(name: str, first: Array, second: Array, third: Array, pairs: int, n: int, axis: int) -> None:
+    inner = first.shape[-1] if axis == -2 else 1
+    args = (first, second, third, pairs, n, inner, math.sqrt(0.5))
+    kernels.spread("kronecker", name, pairs, *args, dtype=first.dtype)

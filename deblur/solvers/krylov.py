@@ -201,8 +201,10 @@ class Bidiagonalization:
             self._submitted += 1
 
     def _advance(self) -> None:
-        for side, product in enumerate((self._operator.forward, self._operator.adjoint)):
-            self._recur(side, product(self._images(1 - side)), self._last[side])
+        for side in range(2):
+            images = self._images(1 - side)
+            seen = self._operator.adjoint(images) if side else self._operator.forward(images)
+            self._recur(side, seen, self._last[side])
             for i, block in enumerate(self._bases[side]):
                 h = self._h[: self._submitted + 1 - i * _BLOCK]
                 self._ops.project(block, self._last[side], h)

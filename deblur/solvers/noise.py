@@ -137,11 +137,7 @@ def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_
         some, smallest = _unclipped(blocks), (1e-12 * largest(blocks)) ** 2
         blocks = blocks.astype(np.float64)  # in place of the frame's dtype
         means = blocks.reshape(len(blocks), -1) @ share
-        if xp is np:
-            blocks -= means[:, None, None]
-        else:  # nothing is compiled for it
-            level = (means[:, None] @ share[None]).reshape(blocks.shape)
-            blocks = combined(blocks, level, b=-1.0 * side * side)
+        blocks -= means[:, None, None]
         parts = get_fft(xp).rfft2(combined(blocks, by=window, out=blocks)).view(np.float64)
         of_band, of_least = asnumpy(combined(parts, by=parts, out=parts).reshape(len(blocks), -1) @ masks).T
         some = some & (of_least > smallest)  # what is smaller belongs to clipped or painted areas

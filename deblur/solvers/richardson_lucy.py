@@ -65,9 +65,8 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, freed, random_signs
-from ..kernels import fused
 from ..normalization import Scale, shifted
-from ..norms import combined, contiguous, largest, squares, total as sum_of
+from ..norms import largest, total as sum_of
 from ..operators.blur import Blur
 from ..operators.matrix import by
 from ..problem import Factor, History, Problem, Solution
@@ -202,8 +201,7 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
     by_error, tolerance = stop.rtol is None, stop.rtol or 0.0
     count = stop.max_iterations or 1000
     if by_error:
-        if problem.fidelity.weights is not None:
-            problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
+        problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
         both = _two(problem, g)
         darkest = _darkest(problem, g, w, both)
         problem = replace(problem, bounds=(darkest, high))
@@ -211,9 +209,8 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
             count, converged, why = _least_error(problem, both, w, start, count)
         del both
         if darkest > low:
-            level = (
-                f"; nothing is taken to be darker than {darkest * g.size / float(sum_of(g)):.0%} of the image's mean"
-            )
+            share = darkest * g.size / float(sum_of(g))
+            level = f"; nothing is taken to be darker than {share:.0%} of the image's mean"
     objective, changes = [], []
     run = _Run(problem, g, w)
     for n in run.steps(start, count, tolerance):
@@ -227,8 +224,8 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         if not by_error and run.change <= tolerance:
             converged, why = True, f"iteration {n} changed the scene by {run.change:.1e} of its norm"
             break
-        if run.agreed < 0.01 and n + run.ahead <= count:
-            n, converged = n + run.ahead, True
+        if run.settled:
+            converged = True
             why = f"two images with independent noise agree on the next step of {run.agreed:.1%} of the pixels"
             break
         if n >= count:
@@ -247,11 +244,6 @@ def _two(problem: Problem, g: Array) -> Array:
     xp, pairs = problem.xp, max(min(2**15 // g.size, 8), 1)
     noise = deviation(problem, g) * random_signs((pairs, *g.shape), g.dtype, xp)
     return xp.stack([g + noise, g - noise], axis=1).reshape(-1, *g.shape[1:])
-
-
-_divergence = fused(lambda xp, e, other, w: w * (e - other * xp.log(e)))
-_quotient = fused(lambda xp, x, y, least, other: xp.where(y >= least, x / xp.maximum(y, least), other))
-_kept = fused(lambda _xp, x, least: x * (x > least))
 
 
 def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
@@ -274,10 +266,9 @@ def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, l
         at = n + run.ahead
         if at >= due:
             due = max(at + 1, round(1.1 * at))
-            one, other = (combined(run.point[(slice(i, None, 2), ..., *middle)]) for i in range(2))
-            kept.append((at, one, other, float(squares(combined(one, other, b=-1))) / 4))
-            pairs = ((combined(one, a, b=-1), combined(other, b, b=-1), noisy) for _, a, b, noisy in kept)
-            errors = [float(sum_of(combined(a, by=b))) + noisy for a, b, noisy in pairs]
+            one, other = (run.point[(slice(i, None, 2), ..., *middle)].copy() for i in range(2))
+            kept.append((at, one, other, float(sum_of((one - other) ** 2)) / 4))
+            errors = [float(sum_of((one - a) * (other - b))) + noisy for _, a, b, noisy in kept]
             count = kept[int(np.argmin(errors))][0]
             kept = [one for one in kept if 2 * one[0] >= count]
             found = at >= 4 + 1.5 * count  # no better one is expected
@@ -314,25 +305,26 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
             x = (x[(..., slice(0, end, 2), *rest)] + x[(..., slice(1, end, 2), *rest)]) / 2
         return x
 
-    both, g, w = coarse(both), filled(g, problem.fidelity.weights), coarse(xp.broadcast_to(w, g.shape))
+    both, g, w = coarse(both), filled(g, w), coarse(xp.broadcast_to(w, g.shape))
     padded = np.pad(blur.psf, [(0, m % 2 * (i - len(sizes) in halved)) for i, (m, _) in enumerate(sizes)])
     blur = Blur(coarse(padded) * 2 ** len(halved), both.shape[2:], str(blur.boundary))
     problem = replace(problem, operator=blur, fidelity=replace(problem.fidelity, weights=w))
     background, seen = g.dtype.type(problem.fidelity.background), blur.adjoint(w)
-    level = _quotient(blur.adjoint(w * (coarse(g) - background)), seen, *g.dtype.type([0.9 * largest(seen), math.inf]))
+    shown = seen >= 0.9 * seen.max()
+    level = xp.where(shown, blur.adjoint(w * (coarse(g) - background)) / xp.where(shown, seen, 1), math.inf)
     highest = min(float(level.min()) / blur.dc_gain, high)
     if not low < highest:
         return low
     windows = cut(problem, both, w, side=_sides(blur.psf), interior=True, most=2)
     problem, both, w = windows or (problem, both, w)
-    one, other, w = map(contiguous, (both[::2], both[1::2], w[::2]))
+    one, other, w = (xp.ascontiguousarray(x) for x in (both[::2], both[1::2], w[::2]))
 
     def unlikely(darkest: float) -> float:
         run = _Run(replace(problem, bounds=(darkest, high)), one, w, watched=True)
         divergences: list[float] = []
         for n in run.steps(None, 60):
             expected = xp.maximum(problem.operator.forward(run.point) + background, run.floor)
-            divergences.append(float(sum_of(_divergence(expected, other, w))))
+            divergences.append(float(sum_of(w * (expected - other * xp.log(expected)))))
             if n >= min(60, 1.5 * int(np.argmin(divergences)) + 4):
                 break
         return min(divergences)
@@ -363,8 +355,8 @@ class _Run:
         Of `point`: D, and how much of its norm the last iteration changed.
     ahead : int
         By how many iterations `point` is ahead of these numbers, where each is `watched`.
-    agreed : float
-        The part of the pixels that the last step moved by consensus.
+    agreed, settled : float, bool
+        The part of the pixels that the last step moved by consensus; whether it is so small that no step follows.
     """
 
     least_share = 0.1
@@ -377,16 +369,17 @@ class _Run:
         self.mean = float(sum_of(self.w * g)) / float(sum_of(self.w))
         self.floor = g.dtype.type(np.finfo(g.dtype).eps * self.mean)
         # Its own memory: of what `adjoint` returns, the whole torus may remain.
-        sensitivity = combined(problem.operator.adjoint(xp.ascontiguousarray(w)))
-        # What is below the root of eps is not seen: the transforms' rounding would decide the quotient.
-        most = np.array([[largest(plane) for plane in frame] for frame in sensitivity], g.dtype)
-        least = most.reshape(*most.shape, *(1,) * (g.ndim - 2)) * g.dtype.type(math.sqrt(np.finfo(g.dtype).eps))
-        sensitivity = _kept(sensitivity, xp.asarray(least))
+        sensitivity = problem.operator.adjoint(xp.ascontiguousarray(w)).copy()
+        # Below the root of eps the transforms' rounding would decide the quotient.
+        least = math.sqrt(np.finfo(problem.dtype).eps) * sensitivity.max(
+            axis=tuple(range(2, sensitivity.ndim)), keepdims=True
+        )
+        sensitivity[sensitivity <= least] = 0  # not seen
         self.sensitivity = xp.broadcast_to(sensitivity, shape)
         self.point = xp.empty(shape, g.dtype)
         self.objective = self.change = math.inf
         self.consensus, self.agreed = problem.stop.consensus and not watched, 1.0
-        self.watched, self.ahead = watched or self.consensus, int(problem.device.gpu is not None)
+        self.watched, self.ahead, self.settled = watched or self.consensus, int(problem.device.gpu is not None), False
         if self.consensus:
             self.deviation = deviation(problem, g) / xp.maximum(g, self.floor)
             self.signs = random_signs(g.shape, g.dtype, xp)
@@ -480,6 +473,7 @@ class _ArraySteps:
             return squares
 
         divergence = math.fsum(self.blocks(compare, expected.shape[2]))
+        run.settled = run.agreed < 0.01
         yield divergence, self.change
         top = run.ascent(expected)
         self.momentum = 1 if divergence > self.before else self.momentum + 1

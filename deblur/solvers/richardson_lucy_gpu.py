@@ -66,6 +66,9 @@ class GpuSteps:
             "expect", *_volumes(operator.forward(self._point)), self._g, self._w, background, run.floor,
             self._ratio, self._control, self._sums, dtype=dtype,
         )  # fmt: skip
+        run.settled = run.agreed < 0.01
+        if run.settled:
+            return
         launch(
             "advance", *_volumes(run.ascent(self._ratio)), self._point, self._sensitivity, run.least_share, low,
             high, self._f, self._control, self._sums, dtype=dtype,

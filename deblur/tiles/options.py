@@ -22,8 +22,8 @@ class PlanOptions(Options, total=False):
         Bytes that the arrays of one worker may take; by default half of what is free, for all workers together.
     tile, overlap : int or tuple of int, optional
         Instead of the planned ones, one number or one for each axis; the prediction is then made for them.
-    passes : int
-        Solve tiles of this overlap so often: more than once is "refine".
+    passes : int, optional
+        Solve tiles of this overlap so often: more than once is "refine". By default as often as it takes.
     chunk : int or tuple of int, optional
         Tiles are multiples of this, such as the chunks of a store, if such tiles fit.
     device : str, int or Device
@@ -34,7 +34,7 @@ class PlanOptions(Options, total=False):
     memory: Annotated[int | None, None]
     tile: Annotated[int | Sequence[int] | None, None]
     overlap: Annotated[int | Sequence[int] | None, None]
-    passes: Annotated[int, 1]
+    passes: Annotated[int | None, None]
     chunk: Annotated[int | Sequence[int] | None, None]
     device: Annotated[Any, "cpu"]
 

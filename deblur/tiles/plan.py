@@ -165,7 +165,8 @@ class _Task:
         self.units.append((round(64 ** (2 / axes)),) * axes)  # about as many pixels whatever the axes
         self.tile = None if given["tile"] is None else _sides(given["tile"], "tile", axes)
         self.overlap = None if given["overlap"] is None else _sides(given["overlap"], "overlap", axes, least=0)
-        self.passes, self.safe = check_count(given["passes"], "passes"), given["safe"]
+        passes, self.safe = given["passes"], given["safe"]
+        self.passes = 1 if passes is None else check_count(passes, "passes")
         blur = self.problem.blur
         self.psf, edge = blur.psf.shape, blur.boundary
         self.asymmetric = not (blur.point_symmetric or edge.wraps or edge.open)

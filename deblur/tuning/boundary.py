@@ -35,7 +35,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..device import Array, asnumpy, get_xp
-from ..norms import contiguous
 from ..operators.blur import Blur
 from ..operators.boundary import BOUNDARIES, Boundary
 from ..solvers.start import DIM, filled
@@ -225,7 +224,6 @@ class _Border:
 
 def _ends(frames: Array, axis: int, deep: int) -> tuple[np.ndarray, np.ndarray]:
     """The first and the last pixels along an axis, on the host: (frames, along the edge, from the edge inwards)."""
-    ends = (slice(None, deep), slice(-deep, None))
-    parts = (contiguous(frames[(..., at, *(slice(None),) * (1 - axis))]) for at in ends)
-    near, far = (asnumpy(x.swapaxes(1, 2) if axis == 0 else x).astype(np.float64) for x in parts)
+    x = frames.swapaxes(1, 2) if axis == 0 else frames
+    near, far = (asnumpy(part).astype(np.float64) for part in (x[..., :deep], x[..., -deep:]))
     return near, far[..., ::-1]

@@ -18,10 +18,9 @@ from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.solvers import windows
 from deblur.solvers.noise import noise_variance
-from deblur.solvers.whiteness import whiteness
 from deblur.terms import DataFidelity
 from deblur.tuning import choose, sampled
-from deblur.tuning.sampled import _Observer
+from deblur.tuning.sampled import _Observer, whiteness
 
 PSF = deblur.psf.gaussian(7, 1.2)
 
