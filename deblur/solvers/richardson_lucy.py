@@ -224,7 +224,7 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         if not by_error and run.change <= tolerance:
             converged, why = True, f"iteration {n} changed the scene by {run.change:.1e} of its norm"
             break
-        if run.settled:
+        if run.ended:
             converged = True
             why = f"two images with independent noise agree on the next step of {run.agreed:.1%} of the pixels"
             break
@@ -355,7 +355,7 @@ class _Run:
         Of `point`: D, and how much of its norm the last iteration changed.
     ahead : int
         By how many iterations `point` is ahead of these numbers, where each is `watched`.
-    agreed, settled : float, bool
+    agreed, ended : float, bool
         The part of the pixels that the last step moved by consensus; whether it is so small that no step follows.
     """
 
@@ -379,7 +379,7 @@ class _Run:
         self.point = xp.empty(shape, g.dtype)
         self.objective = self.change = math.inf
         self.consensus, self.agreed = problem.stop.consensus and not watched, 1.0
-        self.watched, self.ahead, self.settled = watched or self.consensus, int(problem.device.gpu is not None), False
+        self.watched, self.ahead, self.ended = watched or self.consensus, int(problem.device.gpu is not None), False
         if self.consensus:
             self.deviation = deviation(problem, g) / xp.maximum(g, self.floor)
             self.signs = random_signs(g.shape, g.dtype, xp)
@@ -473,7 +473,7 @@ class _ArraySteps:
             return squares
 
         divergence = math.fsum(self.blocks(compare, expected.shape[2]))
-        run.settled = run.agreed < 0.01
+        run.ended = run.agreed < 0.01
         yield divergence, self.change
         top = run.ascent(expected)
         self.momentum = 1 if divergence > self.before else self.momentum + 1

@@ -66,8 +66,8 @@ class GpuSteps:
             "expect", *_volumes(operator.forward(self._point)), self._g, self._w, background, run.floor,
             self._ratio, self._control, self._sums, dtype=dtype,
         )  # fmt: skip
-        run.settled = run.agreed < 0.01
-        if run.settled:
+        run.ended = run.agreed < 0.01
+        if run.ended:
             return
         launch(
             "advance", *_volumes(run.ascent(self._ratio)), self._point, self._sensitivity, run.least_share, low,
