@@ -14,10 +14,10 @@ __device__ __forceinline__ index_t place(index_t i, int p, unsigned cols, long l
     return p * stride + row * ld + (i - row * cols);
 }
 
-// out[k] = scale times the sum of x (how = 0), of x^2 (1), or of 1 where x is `like` (2), over planes k * per, ... of rows x cols elements.
+// out[k] = sum of x, or of x^2, over the `per` planes k * per, ... of rows x cols elements.
 extern "C" __global__ void __launch_bounds__(THREADS)
-add_up(double* out, const real* x, long long ldx, long long stride, int per, unsigned rows, unsigned cols, int how,
-       real like, double scale, double* partial, unsigned* tickets) {
+add_up(double* out, const real* x, long long ldx, long long stride, int per, unsigned rows, unsigned cols, int squares,
+       double* partial, unsigned* tickets) {
     const int sum = blockIdx.y;
     const index_t plane = (index_t)rows * cols;
     const bool dense = ldx == cols;
@@ -26,10 +26,10 @@ add_up(double* out, const real* x, long long ldx, long long stride, int per, uns
         const real* from = x + ((index_t)sum * per + p) * stride;
         for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
             const double value = from[dense ? i : place(i, 0, cols, ldx, 0)];
-            total[0] += how == 2 ? value == like : how ? value * value : value;
+            total[0] += squares ? value * value : value;
         }
     }
-    if (grid_sum<THREADS>(total, partial, tickets) && threadIdx.x == 0) out[sum] = scale * total[0];
+    if (grid_sum<THREADS>(total, partial, tickets) && threadIdx.x == 0) out[sum] = total[0];
 }
 
 // What this thread's numbers of planes of rows x cols add to the sum of their squares.

@@ -43,23 +43,21 @@ def residual_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array)
 
 def total(x: Array) -> Array:
     """The sum of all numbers of a float array, as a float64 without dimensions, which a GPU need not be waited for."""
-    return _sums_on_gpu([x], 1, 0)[0] if is_cupy(x) else x.sum(dtype=np.float64)
+    return _sums_on_gpu([x], 1, squares=False)[0] if is_cupy(x) else x.sum(dtype=np.float64)
 
 
-def squares(x: Array, scale: float = 1.0) -> Array:
-    """`scale` times the sum of the squares of a float array, as `total` gives sums."""
-    return _sums_on_gpu([x], 1, scale=scale)[0] if is_cupy(x) else np.float64(scale * _sum_of_squares(x))
+def squares(x: Array) -> Array:
+    """The sum of the squares of a float array, as `total` gives sums."""
+    return _sums_on_gpu([x], 1)[0] if is_cupy(x) else np.float64(_sum_of_squares(x))
 
 
 def totals(x: Array) -> Array:
     """The sum of each entry of a stack of float arrays, float64, where they lie."""
-    return _sums_on_gpu([x], len(x), 0) if is_cupy(x) else x.reshape(len(x), -1).sum(1, np.float64)
+    return _sums_on_gpu([x], len(x), squares=False) if is_cupy(x) else x.reshape(len(x), -1).sum(1, np.float64)
 
 
 def counts(x: Array, value: float) -> Array:
     """How many numbers of each entry of a stack are `value`, where they lie."""
-    if is_cupy(x) and x.dtype.char in "fd":
-        return _sums_on_gpu([x], len(x), 2, value)
     return (x == value).reshape(len(x), -1).sum(axis=1)
 
 
@@ -86,17 +84,15 @@ def largest_bits(x: Array) -> Array:
     return bits
 
 
-def _sums_on_gpu(
-    arrays: list[Array] | tuple[Array, ...], entries: int, how: int = 1, like: float = 0.0, scale: float = 1.0
-) -> Array:
-    """Sums over each array's entries, one after the other, on the device; `how` is that of ``cuda/norms.cu``."""
+def _sums_on_gpu(arrays: list[Array] | tuple[Array, ...], entries: int, squares: bool = True) -> Array:
+    """Sums of the numbers of each array's entries, or of their squares, one after the other; on the device."""
     out = cupy.zeros((len(arrays), entries), np.float64)
     stacks = [kernels.images(x if x.ndim > 1 + (entries > 1) else x.reshape(entries, 1, -1)) for x in arrays]
     room = kernels.Reduction("norms", max(math.prod(x.shape[1:]) for x, *_ in stacks), rows=entries)
     for sums, (x, ld, stride) in zip(out, stacks, strict=True):
         if x.size:
             room.launch(
-                "add_up", sums, x, ld, stride, len(x) // entries, *x.shape[1:], how, like, scale, dtype=x.dtype
+                "add_up", sums, x, ld, stride, len(x) // entries, *x.shape[1:], squares, dtype=x.dtype
             )  # fmt: skip
     return out.reshape(-1)
 

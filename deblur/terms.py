@@ -88,7 +88,7 @@ class DataFidelity:
         t = v + self.background if self.background else v
         if self.name == "gaussian":
             if w is None and self.weights is None:
-                return squares(combined(t, g, b=-1), 0.5)
+                return 0.5 * squares(combined(t, g, b=-1))
             return 0.5 * total(_weighed_squares(t, g, self.w if w is None else w))
         if self.name == "poisson":
             # A sum that solves the problem to a tolerance may graze zero where photons were counted; the

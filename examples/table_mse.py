@@ -29,7 +29,7 @@ FILTERS: dict[str, tuple[Any, ...]] = {
 NOISES = {"no noise": 0.0, "salt & pepper": 0.014, "Gaussian": math.sqrt(0.0015)}
 CROP = (slice(56, 120), slice(270, 334))
 SEED = 0
-LOWEST, HIGHEST = 1e-12, 1e2  # where the best λ is looked for
+LOWEST, HIGHEST = 1e-16, 1e2  # where the best λ is looked for
 
 
 @dataclass(frozen=True)
