@@ -241,7 +241,7 @@ SEEDED += [partial(deblur.posterior_std, Problem(BLUR, 0.1), noise=0.1, method="
         (lambda: linalg.gauss_seidel(MATRIX, MATRIX[0], rtol="x"), "rtol must be .*'x'"),
         *((lambda call=call: call(seed="x"), "^seed must be .*'x'") for call in SEEDED),
         (lambda: deblur.psf.moffat(9, 2, "x"), "beta must be .*'x'"),
-        (lambda: deblur.plan_tiles(PSF, 1e-2, (300, 300), tile=(64, np.nan)), "tile must be .*nan"),
+        (lambda: deblur.plan_tiles(PSF, 1e-2, (300, 300), tile=(64, np.nan)), r"tile must be .*\(64, nan\)"),
         (lambda: deblur.degrade(IMAGE, PSF, noise="poisson", level=1e30), "1e[+]30 photons at value 1 are too many"),
         (lambda: deblur.solve(IMAGE, psfs=(PSF, PSF, 1)), "psfs as a tuple is .PSFs, positions., and not 3"),
         (lambda: deblur.tiled(IMAGE, PSF, memory="8GB"), "memory must be .*'8GB'"),

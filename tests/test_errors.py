@@ -54,7 +54,7 @@ ODD = [
     ("shapes of f and g", deblur.filter2matrix, np.eye(3), [[1, 2], [3]]),
     ("positions must be an array", deblur.psf.from_points, np.eye(9), "text"),
     ("a PSF of 1000.* YiB, and", deblur.psf.box, 1e300),
-    ("shape must be a positive whole number, not array", deblur.plan_tiles, np.eye(3), 0.1, np.array("s")),
+    ("shape must be a whole number of pixels .* not array", deblur.plan_tiles, np.eye(3), 0.1, np.array("s")),
     ("passes must be a positive whole number, not 0.5", partial(deblur.plan_tiles, passes=0.5), np.eye(3), 0.1, (9, 9)),
     ("unknown device array", partial(deblur.plan_tiles, device=np.ones(2)), np.eye(3), 0.1, (9, 9)),
     (r"grid must be \(rows, columns\), not 3", deblur.psf.load_grid, ".", 3),

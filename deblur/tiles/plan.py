@@ -144,7 +144,7 @@ class _Task:
 
     def __init__(self, psf: Any, lam: float, shape: Sequence[int], options: PlanOptions) -> None:
         given, rest = parted(options, PlanOptions)
-        self.size = _sides(shape, "shape")
+        self.size = _sides(shape, "shape", len(shape) if np.iterable(shape) else 1)
         axes = len(self.size)
         if isinstance(check_lam(lam), str):
             raise TypeError(
@@ -467,8 +467,10 @@ def _up(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _sides(value: Any, name: str, axes: int = 0, least: int = 1) -> Size:
-    sides = tuple(value) if np.iterable(value) else (value,) * (axes or 1)
-    if axes and len(sides) != axes:
-        raise ValueError(f"{name} must be a number of pixels, or {axes}, one for each axis, not {shown(value)}")
-    return tuple(check_count(n, name, least) for n in sides)
+def _sides(value: Any, name: str, axes: int, least: int = 1) -> Size:
+    sides = tuple(value) if np.iterable(value) else (value,) * axes
+    if len(sides) != axes or not all(as_number(n).is_integer() and n >= least for n in sides):
+        raise ValueError(
+            f"{name} must be a whole number of pixels >= {least}, or one for each of {axes} axes, not {shown(value)}"
+        )
+    return tuple(map(int, sides))

@@ -431,19 +431,13 @@ def test_warm_start_of_a_solution(rng):
     assert again.history.objective[-1] <= first.history.objective[-1] * (1 + 1e-9)
 
 
+RTOLS = {"rtol": 3e-2}, {"rtol": 1e-12}
+OPTIONS = {}, {"lam": 2e-3}, {"weights": True}, {"bounds": (0.05, 0.7)}, {"consensus": True}, *RTOLS
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("boundary", ["unknown", "reflect"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"lam": 2e-3},
-        {"weights": True},
-        {"bounds": (0.05, 0.7)},
-        {"consensus": True},
-        *({"rtol": t} for t in (3e-2, 1e-12)),
-    ],
-)
+@pytest.mark.parametrize("options", OPTIONS)
 def test_the_kernels_take_the_cpus_steps(cupy, rng, options, boundary):
     shape = (2, 3, 37, 41)
     blur = Blur(deblur.psf.camera_shake(7, 3), shape[2:], boundary)
