@@ -414,8 +414,7 @@ class Reduction:
 
 def fused(function: Callable) -> Callable:
     """Pixelwise operations `function(xp, *arrays)` as a function of the arrays: one kernel on a GPU."""
-    name = function.__name__.strip("<>")  # of a lambda
-    kernel = functools.cache(lambda: cupy.fuse(kernel_name=name)(lambda *a: function(cupy, *a)))
+    kernel = functools.cache(lambda: cupy.fuse(kernel_name=function.__name__)(lambda *a: function(cupy, *a)))
     return lambda *arrays: kernel()(*arrays) if is_cupy(arrays[0]) else function(np, *arrays)
 
 

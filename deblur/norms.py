@@ -1,18 +1,16 @@
 """Sums of stacks of images, each times a number; sums over arrays and Euclidean norms, in double precision, where they
-do not overflow; the largest modulus, products of matrices, and work on all cores."""
+do not overflow; the largest modulus, and products of matrices."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from . import kernels
 from .device import Array, cupy, get_xp, is_cupy
-from .threads import all_cores, cores
+from .threads import all_cores, cores, on_cores
 
 _SMALL = 1 << 22  # multiplications that one thread does in the time that a thread takes to begin, about
 
@@ -54,11 +52,6 @@ def squares(x: Array) -> Array:
 def totals(x: Array) -> Array:
     """The sum of each entry of a stack of float arrays, float64, where they lie."""
     return _sums_on_gpu([x], len(x), squares=False) if is_cupy(x) else x.reshape(len(x), -1).sum(1, np.float64)
-
-
-def counts(x: Array, value: float) -> Array:
-    """How many numbers of each entry of a stack are `value`, where they lie."""
-    return (x == value).reshape(len(x), -1).sum(axis=1)
 
 
 def _sum_of_squares(x: np.ndarray) -> float:
@@ -154,12 +147,3 @@ def product(a: Array, b: Array) -> Array:
     with all_cores():
         on_cores(part, ends, ends[1:])
     return out
-
-
-def on_cores(work: Callable[..., Any], *of: Iterable[Any]) -> list:
-    """`work` of every item, in order; a thread for each core, none beside this one if there is one core or item."""
-    threads, parts = cores(), [*zip(*of, strict=False)]
-    if threads == 1 or len(parts) < 2:
-        return [work(*part) for part in parts]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, *zip(*parts, strict=True)))

@@ -1,4 +1,4 @@
-"""How many threads work at once: granted by a scheduler, the environment, or the cores there are."""
+"""How many threads work at once: granted by a scheduler, the environment, or the cores there are; work on them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
@@ -92,3 +93,12 @@ def _blas(of_scipy: bool) -> list[Any]:
     from threadpoolctl import ThreadpoolController
 
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+def on_cores(work: Callable[..., Any], *of: Iterable[Any]) -> list:
+    """`work` of every item, in order; a thread for each core, none beside this one if there is one core or item."""
+    threads, parts = cores(), [*zip(*of, strict=False)]
+    if threads == 1 or len(parts) < 2:
+        return [work(*part) for part in parts]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, *zip(*parts, strict=True)))

@@ -32,8 +32,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from .. import kernels
 from ..device import Array, Device, cupy, get_xp, is_cupy
-from ..norms import combined, largest, on_cores, product
-from ..threads import all_cores, cores
+from ..norms import combined, largest, product
+from ..threads import all_cores, cores, on_cores
 
 WEIGHTS = Path(__file__).with_name("network.npz")
 SHA256 = "5b449045cd404f121c4b30860e79829c0ce7786d0bfae456a3c48dd95c69b703"

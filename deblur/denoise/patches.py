@@ -29,7 +29,7 @@ import numpy as np
 import scipy
 
 from ..device import Array, asnumpy, get_xp
-from ..norms import on_cores
+from ..threads import on_cores
 from . import patches_gpu
 
 #: The sides of patches, and the patches of a group, that compiled loops and kernels serve.

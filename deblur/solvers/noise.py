@@ -13,7 +13,7 @@ import scipy
 from ..device import Array, as_real, asnumpy, check_finite, get_fft, get_xp
 from ..errors import check_number
 from ..normalization import shifted
-from ..norms import combined, counts, largest, total
+from ..norms import combined, largest, total, totals
 from ..operators.torus import Torus
 from ..problem import Problem
 from .start import filled, smoothed
@@ -163,7 +163,7 @@ def _unclipped(blocks: Array) -> np.ndarray:
     """Which blocks (n, side, side) have hardly a clipped pixel, if they are enough; all otherwise."""
     count, size = len(blocks), blocks[0].size
     limits = float(blocks.min()), float(blocks.max())
-    ends = [asnumpy(counts(blocks, end)) / size for end in limits]
+    ends = [asnumpy(totals((blocks == end).astype(blocks.dtype))) / size for end in limits]
     clipped = sum(x for x in ends if size * x.sum() > max(8, _CLIPPED * count * size))
     whole = np.broadcast_to(clipped <= _CLIPPED, count)
     return whole if whole.sum() * min(_PARTS) >= 1 else np.ones(count, bool)

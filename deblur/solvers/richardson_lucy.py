@@ -198,8 +198,7 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
         return Solution(scene, 0, True, "the image is black", History(np.zeros(1), np.zeros(1)))
     stop, converged, why, level = problem.stop, False, "", ""
-    by_error, tolerance = stop.rtol is None, stop.rtol or 0.0
-    count = stop.max_iterations or 1000
+    by_error, tolerance, count = stop.rtol is None, stop.rtol or 0.0, stop.max_iterations or 1000
     if by_error:
         problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
         both = _two(problem, g)
@@ -356,7 +355,7 @@ class _Run:
     ahead : int
         By how many iterations `point` is ahead of these numbers, where each is `watched`.
     agreed, ended : float, bool
-        The part of the pixels that the last step moved by consensus; whether it is so small that no step follows.
+        The part of the pixels that the last step moved by consensus; whether `point` is the last, since they are few.
     """
 
     least_share = 0.1
@@ -377,9 +376,9 @@ class _Run:
         sensitivity[sensitivity <= least] = 0  # not seen
         self.sensitivity = xp.broadcast_to(sensitivity, shape)
         self.point = xp.empty(shape, g.dtype)
-        self.objective = self.change = math.inf
-        self.consensus, self.agreed = problem.stop.consensus and not watched, 1.0
-        self.watched, self.ahead, self.ended = watched or self.consensus, int(problem.device.gpu is not None), False
+        self.objective = self.change = self.agreed = math.inf
+        self.consensus, self.few_agreed, self.ended = problem.stop.consensus and not watched, False, False
+        self.watched, self.ahead = watched or self.consensus, int(problem.device.gpu is not None)
         if self.consensus:
             self.deviation = deviation(problem, g) / xp.maximum(g, self.floor)
             self.signs = random_signs(g.shape, g.dtype, xp)
@@ -405,6 +404,7 @@ class _Run:
         product = one * other * s / xp.maximum(point, self.floor)
         agree = (operator.adjoint(operator.forward(product), True) > 0) & (product != 0)
         self.agreed = float(sum_of(agree.astype(s.dtype))) / agree.size
+        self.few_agreed = self.agreed < 0.01
         top[...] = xp.where(agree, top, s)
         return top
 
@@ -473,7 +473,7 @@ class _ArraySteps:
             return squares
 
         divergence = math.fsum(self.blocks(compare, expected.shape[2]))
-        run.ended = run.agreed < 0.01
+        run.ended = run.few_agreed
         yield divergence, self.change
         top = run.ascent(expected)
         self.momentum = 1 if divergence > self.before else self.momentum + 1

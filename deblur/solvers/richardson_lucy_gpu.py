@@ -66,7 +66,7 @@ class GpuSteps:
             "expect", *_volumes(operator.forward(self._point)), self._g, self._w, background, run.floor,
             self._ratio, self._control, self._sums, dtype=dtype,
         )  # fmt: skip
-        run.ended = run.agreed < 0.01
+        run.ended = run.few_agreed
         if run.ended:
             return
         launch(

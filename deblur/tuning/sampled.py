@@ -385,7 +385,8 @@ def whiteness(e: Array, visible: Array | None = None, axes: int = 2) -> float:
 
     Notes
     -----
-    Lags up to half the image each way. Where pixels are hidden each lag is divided by the pairs it has.
+    Lags up to half the image each way. Solutions are compared whose images may be masked: lags that wrap round or meet
+    hidden pixels would mislead it. So it transforms twice the size, and each lag is divided by the pairs it has.
     """
     xp = get_xp(e)
     space = e.shape[-axes:]
