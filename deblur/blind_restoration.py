@@ -92,9 +92,9 @@ def blind(
     Examples
     --------
     >>> import deblur
-    >>> sharp = deblur.data.load("camera")[40:168, 200:328]
-    >>> blurred = deblur.degrade(sharp, deblur.psf.camera_shake(7, 3), noise=0.003, boundary="reflect", seed=0)
-    >>> found = deblur.blind(blurred, 9)
+    >>> sharp = deblur.data.load("camera")[40:184, 150:294]
+    >>> blurred = deblur.degrade(sharp, deblur.psf.camera_shake(9, 3), noise=0.003, boundary="reflect", seed=0)
+    >>> found = deblur.blind(blurred, 11)
     >>> deblur.metrics.psnr(sharp, found.image) > deblur.metrics.psnr(sharp, blurred)
     True
     """

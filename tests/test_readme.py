@@ -100,10 +100,10 @@ def test_every_public_name_is_there_and_documented():
 def test_docstring_examples():
     import doctest
 
-    from deblur import methods, pipeline, posterior, updating
+    from deblur import blind_restoration, methods, pipeline, posterior, updating
     from deblur.operators import matrix
 
-    for module in (matrix, methods, pipeline, posterior, updating):
+    for module in (blind_restoration, matrix, methods, pipeline, posterior, updating):
         outcome = doctest.testmod(module)
         assert outcome.attempted > 0
         assert outcome.failed == 0
