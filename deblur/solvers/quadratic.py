@@ -182,6 +182,6 @@ class Quadratic:
         signs = random_signs(right.shape, right.dtype, problem.xp)
         systems = image_systems(signs, lambda sums: float(np.sqrt(sums[0].max())), capture=False)
         # Each direction has about 1 of the signs: 0.01 is left of none.
-        found = cg(problem.normal, signs, systems, precondition=precondition, rtol=0.01, max_iterations=self._most)
-        x = found.x if found.residual <= 0.01 else 1e100 * signs
+        x, _, left = cg(problem.normal, signs, systems, precondition=precondition, rtol=0.01, max_iterations=self._most)
+        x = x if left <= 0.01 else 1e100 * signs
         return norms(x.reshape(-1, *right.shape[2:])) / math.sqrt(math.prod(right.shape[2:]))
