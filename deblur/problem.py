@@ -250,7 +250,7 @@ class History:
 
 @dataclass(frozen=True)
 class Solution:
-    """Result of a solver.
+    """Result of a solver, and from `residual` on what `deblur.verify` measures of it.
 
     Attributes
     ----------
@@ -268,6 +268,19 @@ class Solution:
         State from which a later solve may start; private to the solver.
     stopped : bool
         Whether the iteration ended short of a minimiser by design, for it regularises itself.
+    residual : float
+        ‖b − A f‖ / ‖b‖ of the linear system; for a problem without one, the larger of the iteration's last relative
+        primal and dual residuals.
+    data_residual : float
+        ‖H f + b − g‖ / ‖g‖ over the pixels that are not hidden.
+    objective : float or None
+        D + λR; None for a method without a history.
+    difference : (k, c, M, N) array
+        g − H f − b.
+    sizes : (float, float)
+        Denominators of residual and data residual: ‖b‖ of the linear system, or 1 without one, and ‖g‖.
+    error : float
+        A bound on the relative error of the scene, ‖b − A f‖/(λ‖f‖); infinite where it is not needed or not known.
     """
 
     scene: Array = field(repr=False)
@@ -277,6 +290,12 @@ class Solution:
     history: History | None = field(default=None, repr=False)
     state: object = field(default=None, repr=False)
     stopped: bool = False
+    residual: float = math.nan
+    data_residual: float = math.nan
+    objective: float | None = None
+    difference: Array = field(default=None, repr=False)
+    sizes: tuple[float, float] = (1.0, 1.0)
+    error: float = math.inf
 
 
 class Factor(Protocol):
