@@ -36,6 +36,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .device import CPU, Array, Device
 from .norms import combined
@@ -231,21 +232,18 @@ class Problem:
         return value + self.lam * regularizer_value(self.regularizer, scene, self.operator.boundary.wraps)
 
 
-@dataclass(frozen=True)
-class History:
-    """Objective and residuals of each iteration; float64 on the host.
+def history_of(objective: ArrayLike, primal: ArrayLike, dual: ArrayLike = 0.0) -> np.recarray:
+    """A row for each iteration, with the fields `objective`, `primal` and `dual`; float64 on the host.
 
-    Attributes
+    Parameters
     ----------
     objective : (iterations,) array
         D + λR at each iterate, as the solver computed it; NaN for a regularizer without a value (a denoiser).
     primal, dual : (iterations,) arrays
         Relative primal and dual residuals (for a method without a dual, the relative change).
     """
-
-    objective: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    primal: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    dual: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    fields = [(name, np.float64) for name in ("objective", "primal", "dual")]
+    return np.rec.fromarrays(np.broadcast_arrays(objective, primal, dual), dtype=fields)
 
 
 @dataclass(frozen=True)
@@ -262,8 +260,8 @@ class Solution:
         Whether the method reached its tolerance; a direct method always does or raises.
     why : str
         Why the iteration stopped, or a remark, with the figures; may be empty.
-    history : History or None
-        None for a direct method.
+    history : recarray or None
+        See `history_of`; None for a direct method.
     state : object
         State from which a later solve may start; private to the solver.
     stopped : bool
@@ -287,7 +285,7 @@ class Solution:
     iterations: int = 0
     converged: bool = True
     why: str = ""
-    history: History | None = field(default=None, repr=False)
+    history: np.recarray | None = field(default=None, repr=False)
     state: object = field(default=None, repr=False)
     stopped: bool = False
     residual: float = math.nan

@@ -18,7 +18,7 @@ from .methods import METHODS
 from .normalization import Scale, shifted
 from .norms import largest
 from .operators.operator import Operator
-from .problem import History, Problem, Solution
+from .problem import Problem, Solution
 from .solvers.refine import MOST
 from .tuning import LambdaChoice
 from .verify import joined, small_residual
@@ -124,8 +124,9 @@ class Result:
     objective : float or None
         D(W; H f + b, g) + λ R(L f), measured with the operator; NaN for a prior without a value (a denoiser). None
         for the linear formula.
-    history : History or None
-        Objective, primal and dual residual at each iteration; None for direct methods.
+    history : recarray or None
+        A row for each iteration, with the fields `objective`, and `primal` and `dual`, the relative residuals; None for
+        direct methods.
     mask : array of bool or None
         The pixels that were hidden, given or detected, shaped like the input image.
     gamma : {"srgb"} or None
@@ -156,7 +157,7 @@ class Result:
     boundary_reason: str
     residual_image: Array
     objective: float | None = None
-    history: History | None = None
+    history: np.recarray | None = None
     mask: Array | None = None
     gamma: str | None = None
     dtype_reason: str = ""
@@ -289,7 +290,8 @@ def assemble(output: Output, problem: Problem, plan: Plan, image: NormalizedImag
     objective, history = solution.objective, solution.history
     power = scale.objective(problem)
     if history is not None:
-        history = replace(history, objective=shifted(scale.weight * history.objective, power))
+        history = history.copy()
+        history.objective = shifted(scale.weight * history.objective, power)
     stop = replace(problem.stop, callback=None)  # a callback need not pickle
     mask = image.mask
     return Result(

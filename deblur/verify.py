@@ -85,7 +85,7 @@ def verify(
         size, data_residual = norms_of(*shown)
         past = solution.history
         # A method that stopped before its first iteration, as on a black image, has converged.
-        last = 0.0 if past is None or not len(past.primal) else max(past.primal[-1], past.dual[-1])
+        last = 0.0 if past is None or not len(past) else max(past.primal[-1], past.dual[-1])
         return _measured(problem, solution, [1.0, float(last), size, data_residual], objective, difference)
     lam, where = problem.lam, ... if keep is None else (..., *keep)
     b = problem.right(g)

@@ -39,14 +39,14 @@ from ..errors import ConvergenceError
 from ..normalization import Scale, shifted
 from ..norms import norms_of
 from ..pool import pool
-from ..problem import Problem, Solution
+from ..problem import Problem, Solution, history_of
 from ..terms import DIFFERENCES, REGULARIZERS
 from ..threads import all_cores, cores
 from . import admm_gpu
 from .admm_arrays import ArraySteps
 from .certificate import excess
 from .domain import BlockMap, domain_of, splits
-from .schedule import Schedule, history
+from .schedule import Schedule
 from .splits import Extrapolation, State, Steps
 
 
@@ -223,7 +223,8 @@ class _Run:
             why = f"after {n} iterations the objective is at most {above:.1e} of itself above its minimum"
             why += f" (tolerance {schedule.excess:.1e})"
             why += f", and the image at most {away:.1e} of itself from the minimiser (tolerance 1e-2)" if away else ""
-        return Solution(self.scale.up(scene), n, converged, why, history(self.objective, self.worst), state)
+        history = history_of(self.objective, *zip(*self.worst, strict=True))
+        return Solution(self.scale.up(scene), n, converged, why, history, state)
 
     def _still(self, n: int) -> bool:
         """Whether the last half as many iterations again have moved the scene by at most 3e-3.
