@@ -92,28 +92,23 @@ def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
         scatter = abs(np.diff(asnumpy(g).astype(np.float64), 3, axis=-1)) / math.sqrt(20)
         scatter = scatter[scatter > 1e-12 * largest(g)]  # as of blocks: values that are all the same hold no noise
         return (1.4826 * float(np.median(scatter)) if scatter.size else 0.0), 1.0
-    frames = [x for x in _noise_blocks(g, _SIDES) if len(x.least)]
+    blocks, freedom = _noise_blocks(g, _SIDES)
+    frames = [frame for frame in blocks if frame.size]
     if not frames:
         return 0.0, 0.0
-    power = sum(_quiet(x.least, x.freedom) for x in frames) / math.prod(g.shape[:-2])
+    power = sum(_quiet(least, freedom) for _, _, least in frames) / math.prod(g.shape[:-2])
     fit = None if psf is None or axes > 2 else _spectrum_fit(g, asnumpy(psf).astype(np.float64))
     if fit is not None and fit[0].zeros:
         at_zeros = math.exp(fit[0].fitted(fit[1], None, 0.0)[0][-1])
         power = at_zeros if at_zeros < _WRONG * power else power
-    return math.sqrt(power), float(np.median([_colour(x) for x in frames]))
+    return math.sqrt(power), float(np.median([_colour(middle, least, freedom) for _, middle, least in frames]))
 
 
-class _Blocks(NamedTuple):
-    """Blocks of one frame that show noise: mean values, and powers at middle and at the least frequencies."""
+def _noise_blocks(g: Array, sides: tuple[int, ...]) -> tuple[list[np.ndarray], float]:
+    """(the blocks of each frame that show noise, shape of the gamma distribution of pure noise), of a checked image.
 
-    means: np.ndarray
-    middle: np.ndarray
-    least: np.ndarray
-    freedom: float  # shape of the gamma distribution of `least`, for pure noise
-
-
-def _noise_blocks(g: Array, sides: tuple[int, ...]) -> list[_Blocks]:
-    """The blocks of each frame, after a check of the image."""
+    Of the n blocks of a frame an array (3, n): mean values, and powers at middle and at the least frequencies.
+    """
     g = as_real(g, "the image")
     if g.ndim < 2 or not shows_noise(g, 2):
         raise ValueError(
@@ -143,8 +138,8 @@ def _noise_blocks(g: Array, sides: tuple[int, ...]) -> list[_Blocks]:
         parts = get_fft(xp).rfft2(combined(blocks, by=window, out=blocks)).view(np.float64)
         of_band, of_least = asnumpy(combined(parts, by=parts, out=parts).reshape(len(blocks), -1) @ masks).T
         some = some & (of_least > smallest)  # what is smaller belongs to clipped or painted areas
-        found.append(_Blocks(asnumpy(means)[some], of_band[some], of_least[some], freedom))
-    return found
+        found.append(np.stack([asnumpy(means), of_band, of_least])[:, some])
+    return found, freedom
 
 
 def _sampled(g: Array, side: int) -> Array:
@@ -280,8 +275,9 @@ def estimate_noise_model(g: Array) -> NoiseModel:
     """
     from scipy.optimize import nnls
 
-    blocks = _noise_blocks(g, _SIDES[1:])
-    means, least = np.concatenate([(np.maximum(x.means, 0), x.least) for x in blocks], axis=1)
+    blocks, freedom = _noise_blocks(g, _SIDES[1:])
+    means, _, least = np.concatenate(blocks, axis=1)
+    means = np.maximum(means, 0)
     if not len(least):
         return NoiseModel(0.0, 0.0)
     parts = np.array_split(np.argsort(means), max(1, min(16, len(means) // 40)))
@@ -289,7 +285,7 @@ def estimate_noise_model(g: Array) -> NoiseModel:
     rounding = step_of(g) ** 2 / 12
     sides = np.stack([values, np.ones_like(values)], axis=1)
     for _ in range(6):
-        quiet = [_quiet(least[part] / line[part], blocks[0].freedom) for part in parts]
+        quiet = [_quiet(least[part] / line[part], freedom) for part in parts]
         variances = np.array([power * line[part].mean() for power, part in zip(quiet, parts, strict=True)])
         weight = 1 / variances
         for _ in range(6):
@@ -424,12 +420,12 @@ def _quiet(of_block: np.ndarray, freedom: float) -> float:
     return min(power, float(ordered[[(alike - 1) // 2, alike // 2]].mean() / middle)) if alike else power
 
 
-def _colour(blocks: _Blocks) -> float:
+def _colour(middle: np.ndarray, least: np.ndarray, freedom: float) -> float:
     """The noise's power at the least over that at middle frequencies, less four standard deviations: 1 if white."""
-    both = blocks.middle + blocks.least
+    both = middle + least
     quiet = both <= np.quantile(both, 0.1)
-    chance = math.sqrt(2 / (blocks.freedom * float(quiet.sum())))
-    return float(blocks.least[quiet].mean() / blocks.middle[quiet].mean()) / (1 + 4 * chance)
+    chance = math.sqrt(2 / (freedom * float(quiet.sum())))
+    return float(least[quiet].mean() / middle[quiet].mean()) / (1 + 4 * chance)
 
 
 def check_noise(noise: float | None) -> float | None:
