@@ -68,7 +68,7 @@ def _run(measure: Measure, args: argparse.Namespace) -> int:
     return 0 if found.status.ok or written else 1
 
 
-def upright(given: tuple[str, np.ndarray, tuple[float, ...] | None], orientation: int) -> np.ndarray:
+def upright(given: tuple[str, np.ndarray, Any], orientation: int) -> np.ndarray:
     """The PSF of an argument --psf for an upright picture: a file has it as the sensor does, a form as it is seen."""
     text, kernel, _ = given
     return psf.upright(kernel, orientation) if image.located(text)[0].exists() else kernel

@@ -27,7 +27,7 @@ from .progress import report_phase
 from .psf_command import upright
 
 
-def fitted(given: tuple[str, np.ndarray, tuple[float, ...] | None], metadata: image.Metadata) -> np.ndarray:
+def fitted(given: tuple[str, np.ndarray, Any], metadata: image.Metadata) -> np.ndarray:
     """The PSF of --psf turned with the image, and in its voxels if the PSF's file or form gives the size of its own."""
     kernel, voxel = upright(given, metadata.orientation), given[2]
     its = [metadata.spacing.get(a, 0.0) for a in "ZYX"[3 - kernel.ndim :]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -12,18 +13,14 @@ import numpy as np
 from ..errors import InsufficientMemoryError, shown
 from ..image import located
 from .files import load_with_voxel
-from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
+from .models import Lengths, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
 from .optics import confocal, light_sheet, microscope
 
 
-def as_size(text: str) -> Size:
-    sides = tuple(int(word) for word in text.lower().split("x"))
-    return sides if len(sides) > 1 else sides[0]
-
-
-def as_lengths(text: str) -> tuple[float, ...]:
+def _along_axes(text: str, number: Callable[[str], Any]) -> Any:
     """Numbers along several axes, such as "0.3x0.13", or one for all."""
-    return tuple(float(word) for word in text.lower().split("x"))
+    each = tuple(map(number, text.lower().split("x")))
+    return each if len(each) > 1 else each[0]
 
 
 #: The builder of each form. Its parameters, in their order, are the words of the form.
@@ -32,8 +29,8 @@ TABLE: dict[str, Callable[..., np.ndarray]] = {
 } | {"shake": camera_shake, "lightsheet": light_sheet}
 # How a word is read that is not one number.
 _READERS: dict[str, Callable[[str], object]] = {
-    **{"size": as_size, "seed": int, "model": str},
-    **{"sigma": as_lengths, "voxel": as_lengths, "index": as_lengths},
+    **{"size": partial(_along_axes, number=int), "seed": int, "model": str},
+    **dict.fromkeys(("sigma", "voxel", "index"), partial(_along_axes, number=float)),
 }
 
 
@@ -83,7 +80,7 @@ def parse(text: str) -> np.ndarray:
     return parse_with_voxel(text)[0]
 
 
-def parse_with_voxel(text: str) -> tuple[np.ndarray, tuple[float, ...] | None]:
+def parse_with_voxel(text: str) -> tuple[np.ndarray, Lengths | None]:
     """As `parse`, and the sides of the PSF's voxels in micrometres, if its form or its file says them.
 
     Those of a form are as its VOXEL: (distance of the planes, side of a pixel), or one side for all axes.

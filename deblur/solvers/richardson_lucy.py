@@ -27,20 +27,19 @@ light of a dark background then fits neither noise nor what enters at the border
 
 *Stopping.* The iterations themselves regularise: early ones are smooth, late ones fit the noise.
 
-``"least error"``  counts the iterations after which f is expected nearest to the truth, in squares. Noise like that of
-                   the counts, added to them and taken away, makes two images with independent noise [5]_ [6]_. A
-                   quarter of the square by which their scenes differ is the noise in f_n; the product of the ways that
-                   they have yet to go, to an iteration half as late again, is what f_n lacks, for there the noise
-                   cancels. No count is split into one below zero, for which the steps are not made. The gain is
-                   read at the frequencies of which the blur leaves least where `noise` does not give it; if rounding
-                   leaves as much, as in images of 8 bits without other noise, the noise is that of rounding. The
-                   final run makes as many iterations, and all channels of an image together, so that none is noisier
+``"least error"``  counts the iterations after which f is expected nearest to the truth, in squares. Half of noise like
+                   that of the counts, added to them and taken away, makes two images [5]_ [6]_. The square by which
+                   their scenes differ is the noise in f_n. What f_n lacks is the product of the ways that both have yet
+                   to go, to beyond an iteration half as late again, less three quarters of the square in which these
+                   differ, the noise that they share. Where `noise` does not give the gain, it is read at the
+                   frequencies of which the blur leaves least; if rounding leaves as much, as in images of 8 bits, the
+                   noise is that of rounding. All channels of an image make as many iterations, so that none is noisier
                    than the others. In a large image windows are used.
 ``"change"``       (with a tolerance) stops when an iteration changes the scene by less than the tolerance.
 ``"consensus"``    (if asked for) moves a pixel only if two such images, with other noise in each step, both would: if
                    the product of their moves within the bounds, times Hᵀw over the scene and blurred by HᵀH, is above
-                   zero [6]_. It ends when less than a hundredth of the pixels move. It comes as near to
-                   the truth for few photons, less for points and threads of many. A step costs five products.
+                   zero [6]_. It ends when less than a hundredth of the pixels move. It comes as near to the truth for
+                   few photons, less for points and threads of many. A step costs five products.
 
 A run that ends so, or at the largest number of iterations (1000 by default), has stopped by design, and says which. It
 counts as not converged if a tolerance was given and the iterations run out.
@@ -65,7 +64,6 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, freed, random_signs
-from ..normalization import Scale, shifted
 from ..norms import largest, total as sum_of
 from ..operators.blur import Blur
 from ..operators.matrix import by
@@ -109,11 +107,12 @@ def memory(problem: Problem) -> float:
     blur = operator.shift_invariant
     if blur is None:
         return 16.0 * scene * problem.frames
-    torus = math.prod(blur.torus().lengths) * size
+    *rest, last = blur.torus().lengths
+    torus = math.prod(rest) * (last // 2 + 1) * 2 * size
 
     def run(frames: float, scene: float, torus: float, image: float) -> float:
-        # Of each frame point, scene, spectrum and image, of images twice; Hᵀw, the first scene, the PSF's spectrum.
-        return frames * (2 * scene + (1 + (problem.axes < 3)) * (torus + image)) + 2 * scene + torus
+        # Of each frame point, scene, spectrum, of images twice, and image; Hᵀw and the PSF's spectrum.
+        return frames * (2 * scene + (1 + (problem.axes < 3)) * torus + image) + scene + torus
 
     final = run(1, scene, torus, image) + more * (scene + 1.2 * image) + 6.5 * scene * problem.stop.consensus
     if problem.stop.rtol is not None:
@@ -156,15 +155,12 @@ class RichardsonLucy:
         xp, k = self.problem.xp, len(g)
         if self.problem.fidelity.weights is not None:
             g = xp.where(self.w > 0, g, 0)  # hidden pixels may hold any value
-        scale = Scale.of_image(self.problem, g)
-        problem, g = scale.near(self.problem), scale.down(g)
         shape = (*g.shape[:2], *self.problem.operator.scene_shape)
-        first: list[Array | None] = [None] * k
-        if start is not None and start.scene.size == math.prod(shape):
-            first = list(scale.down(start.scene).reshape(shape))
+        fits = start is not None and start.scene.size == math.prod(shape)
+        first = start.scene.reshape(shape) if start and fits else [None] * k
         with all_cores():
             w = xp.broadcast_to(self.w, (k, *self.w.shape[1:]))
-            runs = [_restored(problem, g[i : i + 1], w[i : i + 1], first[i]) for i in range(k)]
+            runs = [_restored(self.problem, g[i : i + 1], w[i : i + 1], first[i]) for i in range(k)]
         histories = [run.history for run in runs if run.history is not None]
         rows = np.arange(max(map(len, histories)))
         objective, change = (
@@ -172,12 +168,12 @@ class RichardsonLucy:
         )
         slowest = max(runs, key=lambda run: (not run.converged, run.iterations))
         return Solution(
-            scene=scale.up(runs[0].scene if k == 1 else xp.concatenate([run.scene for run in runs])),
+            scene=runs[0].scene if k == 1 else xp.concatenate([run.scene for run in runs]),
             iterations=max(run.iterations for run in runs),
             converged=slowest.converged,
             stopped=slowest.stopped,
             why=slowest.why if len(runs) == 1 else f"the slowest of {len(runs)} frames: {slowest.why}",
-            history=history_of(shifted(objective.sum(axis=0), scale.objective(problem)), change.max(axis=0)),
+            history=history_of(objective.sum(axis=0), change.max(axis=0)),
         )
 
 
@@ -202,6 +198,8 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         darkest = _darkest(problem, g, w, both)
         problem = replace(problem, bounds=(darkest, high))
         if not stop.consensus:
+            both += g  # the mean of both, with half of the noise
+            both /= 2
             count, converged, why = _least_error(problem, both, w, start, count)
         del both
         if darkest > low:
@@ -263,8 +261,12 @@ def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, l
         if at >= due:
             due = max(at + 1, round(1.1 * at))
             one, other = (run.point[(slice(i, None, 2), ..., *middle)].copy() for i in range(2))
-            kept.append((at, one, other, float(sum_of((one - other) ** 2)) / 4))
-            errors = [float(sum_of((one - a) * (other - b))) + noisy for _, a, b, noisy in kept]
+            kept.append((at, one, other, float(sum_of((one - other) ** 2))))
+            # On by half of the way since n/1.5, for neither is at its end yet.
+            _, a, b, _ = next(earlier for earlier in kept if 1.5 * earlier[0] >= at)
+            one, other = (now + (now - then) / 2 for now, then in ((one, a), (other, b)))
+            ways = ((one - a, other - b, noisy) for _, a, b, noisy in kept)
+            errors = [noisy + float(sum_of(x * y - 0.75 * (x - y) ** 2)) for x, y, noisy in ways]
             count = kept[int(np.argmin(errors))][0]
             kept = [one for one in kept if 2 * one[0] >= count]
             found = at >= 4 + 1.5 * count  # no better one is expected

@@ -130,7 +130,7 @@ FORMS = {
     "microscope:3x5x5,.3x.1,.5,1.2,1.4x1.33x2,.1,gibson-lanni": psf.microscope(
         (3, 5, 5), (0.3, 0.1), wavelength=0.5, na=1.2, index=(1.4, 1.33, 2), z=0.1, model="gibson-lanni"
     ),
-    "confocal:5,.1,.4,.5,1.2": psf.confocal(5, 0.1, excitation=0.4, emission=0.5, na=1.2),
+    "confocal:5,.1,.4,.5,1.2,1.4": psf.confocal(5, 0.1, excitation=0.4, emission=0.5, na=1.2, index=1.4),
     "lightsheet:5,.1,.5,.8,2": psf.light_sheet(5, 0.1, wavelength=0.5, na=0.8, sheet=2.0),
 }
 

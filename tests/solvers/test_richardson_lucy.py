@@ -146,8 +146,8 @@ def test_bounded_likelihood_reaches_the_minimum(rng, bounds):
     assert objective(x)[0] <= best + 2e-5 * best  # slow where a pixel goes to zero
 
 
-@pytest.mark.parametrize("photons", [50, 400])
-def test_stopping_near_the_best_iterate(photons):
+@pytest.mark.parametrize(("photons", "within"), [(50, 0.8), (400, 0.8), (20_000, 0.05)])
+def test_stopping_near_the_best_iterate(photons, within):
     scene = deblur.data.load("camera")[128:260, 128:260]
     psf = deblur.psf.disk(9, 4)
     g = degrade(scene, psf, noise="poisson", level=photons, boundary="unknown", seed=3)
@@ -156,10 +156,10 @@ def test_stopping_near_the_best_iterate(photons):
     chosen = restored(blur, g)
     assert chosen.converged
     darkest = (chosen.scene.min(), math.inf)  # the level that the method has found
-    runs = [restored(blur, g, rtol=1e-300, max_iterations=n, bounds=darkest) for n in range(1, 16)]
+    runs = [restored(blur, g, rtol=1e-300, max_iterations=n, bounds=darkest) for n in range(1, 34)]
     best = max(psnr(truth, run.scene[blur.crop]) for run in runs)
     reached = psnr(truth, chosen.scene[blur.crop])
-    assert reached >= best - 0.8
+    assert reached >= best - within
     assert reached >= psnr(truth, g) + 2
     # The iterate given back is the one that the number of iterations names.
     np.testing.assert_allclose(chosen.scene, runs[chosen.iterations - 1].scene, rtol=1e-9)
@@ -395,15 +395,15 @@ def test_one_frame_that_has_not_converged_is_reported(rng):
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.02])
-@pytest.mark.parametrize("factor", [1e-30, 1e30])
+@pytest.mark.parametrize("factor", [2.0**-100, 2.0**15, 2.0**100])
 def test_the_units_of_the_counts_do_not_matter(rng, factor, lam):
     blur = Blur(deblur.psf.disk(5, 2), (24, 21), "unknown")
     g = (2.0**-7 * np.round(2**7 * blurred(blur, rng))).astype(np.float32)
-    factor = 2.0 ** round(math.log2(factor))
-    one, other = (restored(blur, np.float32(f) * g, lam, max_iterations=20) for f in (1, factor))
+    options = {"method": "richardson-lucy", "boundary": "unknown", "max_iterations": 20, "check": False}
+    one, other = (deblur.solve(np.float32(f) * g, blur.psf, lam, **options) for f in (1, factor))
     assert one.iterations == other.iterations
-    normal = other.scene > np.finfo(np.float32).tiny
-    np.testing.assert_array_equal((other.scene / np.float32(factor))[normal], one.scene[normal])
+    normal = other.image > np.finfo(np.float32).tiny
+    np.testing.assert_array_equal((other.image / np.float32(factor))[normal], one.image[normal])
 
 
 def test_frames_are_solved_by_themselves(rng):
