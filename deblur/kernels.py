@@ -404,10 +404,25 @@ class Reduction:
         launch(self._stem, name, grid, _block_size(self._stem), *args, *room, dtype=dtype)
 
 
+_fusions: dict[Any, Callable] = {}
+
+
+def pixelwise(function: Callable, *arrays: Any) -> Any:
+    """`function(xp, *arrays)` of operations on pixels: one kernel on a GPU, whose scalars have the arrays' dtype.
+
+    A function uses its arguments alone, as a lambda without names from around it does.
+    """
+    if not is_cupy(arrays[0]):
+        return function(np, *arrays)
+    code = function.__code__
+    if code not in _fusions:
+        _fusions[code] = cupy.fuse(kernel_name="pixelwise")(lambda *a: function(cupy, *a))
+    return _fusions[code](*arrays)
+
+
 def fused(function: Callable) -> Callable:
-    """Pixelwise operations `function(xp, *arrays)` as a function of the arrays: one kernel on a GPU."""
-    kernel = functools.cache(lambda: cupy.fuse(kernel_name=function.__name__)(lambda *a: function(cupy, *a)))
-    return lambda *arrays: kernel()(*arrays) if is_cupy(arrays[0]) else function(np, *arrays)
+    """`function` by `pixelwise`."""
+    return functools.partial(pixelwise, function)
 
 
 def images(x: Any) -> tuple[Any, int, int]:
