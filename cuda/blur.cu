@@ -15,7 +15,6 @@
 // what is not zero.
 // Source: the definition in deblur/blur.py.
 
-constexpr bool ALONE = true;  // a call launches few of these kernels
 
 __device__ __forceinline__ void fill_zero(real* row, index_t length) {
     for (index_t q = threadIdx.x; q < length; q += 256) row[q] = 0;

@@ -16,7 +16,6 @@
 // Source: the four-step blocked Cholesky of the thesis; inverted diagonal blocks as in N. J. Higham, Accuracy and
 // Stability, 2nd ed., sec. 14.2.
 
-constexpr bool ALONE = true;  // a call launches few of these kernels
 
 #include "products.cuh"
 #include "cholesky_leaf.cuh"

@@ -12,7 +12,6 @@
 //   parts          the blur of one axis as a matrix, or its even and odd parts, straight from the PSF: 4 m operations an
 //                  entry, for a PSF of m pixels, and nothing read that does not stay in cache
 
-constexpr bool ALONE = true;  // a call launches few of these kernels
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -5,7 +5,6 @@
 
 #include "reduce.cuh"
 
-constexpr bool ALONE = true;  // a call launches few of these kernels
 constexpr int THREADS = 256;
 
 // Where element i of plane p lies.

@@ -8,7 +8,6 @@
 //   mix    three taps along both axes, where all of them lie in the array
 // Bytes: lay writes the torus and reads the images, fold the reverse.
 
-constexpr bool ALONE = true;  // a call launches few of these kernels
 constexpr int THREADS = 256;
 
 // Where line i of what is continued lies in n lines, `before` the first of them; it is mirrored once at most.

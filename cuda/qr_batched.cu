@@ -12,7 +12,6 @@
 //
 // Bytes: each matrix once in, Q and R once out.
 
-constexpr bool ALONE = true;  // a call launches few of these kernels
 
 #include "cluster.cuh"
 #include "qr_reflections.cuh"

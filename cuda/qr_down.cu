@@ -25,7 +25,6 @@
 // reflections, one after the other.
 // Source: R. Andrew, N. Dingle, Parallel Computing 40 (2014), section 3.3.
 
-constexpr bool ALONE = true;  // a call launches few of these kernels
 
 #include "qr_panel.cuh"
 

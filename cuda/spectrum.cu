@@ -15,7 +15,6 @@
 // nothing but the spectrum, where a transform moves zeros in double precision, rolls them and converts what comes out.
 // The factors e^(-2 pi i k / L) come from k mod L, an integer, so that nothing is lost for large k.
 
-constexpr bool ALONE = true;  // a call launches few of these kernels
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)

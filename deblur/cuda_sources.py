@@ -81,12 +81,12 @@ def source(stem: str, dtype: np.dtype) -> str:
     return real + "".join(f'#line 1 "{name}"\n{text}' for name, text in _files(stem).items())
 
 
-def alone(text: str, kernel: str) -> str:
-    """`text` with every kernel but `kernel` left out, and the lines where they were.
+def alone(stem: str, kernel: str, dtype: np.dtype) -> str:
+    """`source` with every kernel but `kernel` left out, and the lines where they were.
 
     What a kernel instantiates from templates is compiled for it, so this is most of the compiler's work.
     """
-    parts, end = [], 0
+    text, parts, end = source(stem, dtype), [], 0
     for found in _KERNEL.finditer(text):
         if found[1] == kernel:
             continue
@@ -187,8 +187,3 @@ def _read(stem: str, kernel: str, text: str, structures: dict[str, str]) -> list
     if ctype != "real" and ctype not in TYPES:
         raise ValueError(f"{stem}.cu: {kernel} has a parameter that cannot be passed: {text.strip()!r}")
     return [Parameter(name, ctype, bool(star))]
-
-
-def parts(stem: str) -> tuple[str, ...]:
-    """The parts of ``cuda/<stem>.cu`` that are compiled by themselves: each kernel, or "", the whole file."""
-    return tuple(signatures(stem)) if getattr(Constants(stem), "ALONE", False) else ("",)

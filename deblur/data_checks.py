@@ -12,7 +12,7 @@ from .device import Array, asnumpy
 from .errors import warn
 from .frames import ALL, Frames
 from .masks import saturated
-from .norms import largest, squares, total
+from .norms import alike, largest, squares, total
 from .operators.blur import Blur
 from .problem import Stop
 from .psf.checking import displaced, mismatch
@@ -60,10 +60,10 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     if not request.may_be_clipped or frames.masked is not None or frames.given.kind == "b":
         return False
     g, top = frames.levels, largest(frames.extremes)
-    brightest = g == g.max()
-    if max(3, 1e-4 * g.size) >= float(total(brightest.astype(np.float32))):
+    white = float(g.max())
+    if max(3, 1e-4 * g.size) >= float(total(alike(g, white))):
         return False
-    found = saturated(g) & brightest
+    found = saturated(g) & (g == white)
     share = float(total(found.astype(np.float32))) / g.size
     if not (1e-4 < share < 0.2 and top > 0):
         return False

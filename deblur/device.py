@@ -233,8 +233,8 @@ def flags(of: np.ndarray, dtype: Any, xp: ModuleType) -> Array:
 
 def random_signs(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:
     """±1 at random, always the same for a shape and on every device."""
-    bits = xp.unpackbits(xp.asarray(_random_bits(shape)))[: math.prod(shape)]
-    return bits.reshape(shape).astype(dtype) * 2 - 1
+    bits = xp.unpackbits(xp.asarray(_random_bits(shape)))[: math.prod(shape)].reshape(shape)
+    return xp.where(bits.view(bool), *np.array([1, -1], dtype))
 
 
 @functools.lru_cache(8)

@@ -11,13 +11,10 @@ anything runs:
 - a scalar is cast to the parameter's type, which must be able to hold it;
 - a structure is passed as its members, one after the other.
 
-A file is compiled once per dtype, device architecture and text, with
-``using real = float;`` (or ``double``), ``common.cuh`` and the headers that it
-includes in front of it, by several threads of the compiler. Where a call
-launches few of a file's kernels the file says ``constexpr bool ALONE = true;``:
-then each of them is compiled at its first use, without the others,
-so that a first call pays for nothing else. The machine code is kept in CuPy's
-cache folder.
+A kernel is compiled once per dtype, device architecture and text, with ``using real = float;`` (or ``double``),
+``common.cuh`` and the headers that its file includes in front of it, and without the other kernels of the file. The
+machine code is kept in CuPy's cache folder. What a call is known to launch is compiled side by side
+(`deblur.launches.begin`), all else when it is launched.
 
 A wheel may contain machine code for common cards (`make wheel` packs it): a kernel found there by its
 text, and not refused by the driver, is not compiled at all.
@@ -35,15 +32,15 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import cuda_sources
-from .cuda_sources import TYPES, Constants, alone, parts, signatures, source
+from .cuda_sources import TYPES, Constants, alone, signatures
 from .device import Device, cupy, is_cupy
-from .threads import usable_cores
 
 OPTIONS = ("-std=c++17",)
 LINES = "--generate-line-info"  # for profilers; two thirds of the machine code's bytes
@@ -74,31 +71,21 @@ def compile_source(text: str, name: str, arch: str, options: tuple[str, ...] = (
     from cupy.cuda import nvrtc
 
     program = nvrtc.createProgram(text, name, (), ())
-    # NVRTC optimises a file's kernels side by side; its calls wait for each other otherwise. One thread a core,
-    # whatever OMP_NUM_THREADS grants: that is about threads that compute for as long as a program runs.
-    threads = (f"--split-compile={min(8, usable_cores())}",) if nvrtc.getVersion() >= (13, 0) else ()
     try:
-        try:
-            nvrtc.compileProgram(program, (*OPTIONS, *threads, *options, f"--gpu-architecture={arch}"))
-        except nvrtc.NVRTCError as error:
-            log = nvrtc.getProgramLog(program)
-            raise RuntimeError(f"{name} does not compile for {arch} ({error}):\n{log}") from None
+        nvrtc.compileProgram(program, (*OPTIONS, *options, f"--gpu-architecture={arch}"))
         get = nvrtc.getCUBIN if arch.startswith("sm_") else nvrtc.getPTX
         return get(program), nvrtc.getProgramLog(program)
+    except nvrtc.NVRTCError as error:
+        log = nvrtc.getProgramLog(program)
+        raise RuntimeError(f"{name} does not compile for {arch} ({error}):\n{log}") from None
     finally:
         nvrtc.destroyProgram(program)
 
 
-def part_source(stem: str, part: str, dtype: np.dtype) -> str:
-    """What the compiler is given for a file, or for the one kernel `part` of it."""
-    text = source(stem, dtype)
-    return alone(text, part) if part else text
-
-
-def packed_name(stem: str, part: str, dtype: np.dtype, arch: str) -> str:
+def packed_name(stem: str, kernel: str, dtype: np.dtype, arch: str) -> str:
     """What machine code is called among the packed: by all that it was made of."""
-    key = hashlib.sha256(repr((source(stem, dtype), part, OPTIONS)).encode()).hexdigest()
-    return f"{arch}/{part or stem}-{key[:32]}.cubin"
+    key = hashlib.sha256(repr((alone(stem, kernel, dtype), OPTIONS)).encode()).hexdigest()
+    return f"{arch}/{kernel}-{key[:32]}.cubin"
 
 
 @functools.cache
@@ -112,30 +99,29 @@ def _packed(path: Path) -> tuple[zipfile.ZipFile | None, list[tuple[int, str]]]:
     return archive, sorted(((int(re.sub(r"\D", "", name)), name) for name in names), reverse=True)
 
 
-def _shipped(stem: str, part: str, dtype: np.dtype, capability: int) -> Iterator[bytes]:
+def _shipped(stem: str, kernel: str, dtype: np.dtype, capability: int) -> Iterator[bytes]:
     """The machine code that came with the package for a device: one of the same generation, not newer than it."""
     archive, architectures = _packed(cuda_sources.source_folder() / PACKED)
     for number, arch in architectures:
         if archive and number // 10 == capability // 10 and number <= capability:
             try:
-                yield archive.read(packed_name(stem, part, dtype, arch))
+                yield archive.read(packed_name(stem, kernel, dtype, arch))
             except Exception:  # of other sources, or damaged in any way: it can be compiled
                 continue
 
 
-def _machine_code(stem: str, part: str, dtype: np.dtype, arch: str) -> bytes:
-    """That of a file, or of the one kernel `part` of it: compiled, or left in CuPy's cache folder earlier."""
+def machine_code(stem: str, kernel: str, dtype: np.dtype, arch: str) -> bytes:
+    """That of a kernel: compiled, or left in CuPy's cache folder earlier."""
     from cupy.cuda import nvrtc
 
-    key = hashlib.sha256(
-        repr((source(stem, dtype), part, OPTIONS, LINES, arch, nvrtc.getVersion())).encode()
-    ).hexdigest()
+    text = alone(stem, kernel, dtype)
+    key = hashlib.sha256(repr((text, OPTIONS, LINES, arch, nvrtc.getVersion())).encode()).hexdigest()
     folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
-    path = folder / f"deblur-{part or stem}-{key[:32]}.cubin"
+    path = folder / f"deblur-{kernel}-{key[:32]}.cubin"
     try:
         return path.read_bytes()
     except OSError:
-        code, _ = compile_source(part_source(stem, part, dtype), f"{stem}.cu", arch, (LINES,))
+        code, _ = compile_source(text, f"{stem}.cu", arch, (LINES,))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
@@ -146,19 +132,25 @@ def _machine_code(stem: str, part: str, dtype: np.dtype, arch: str) -> bytes:
     return code
 
 
+#: Machine code that is being made: of file, kernel, dtype and architecture.
+begun: dict[tuple[str, str, np.dtype, str], Future[bytes]] = {}
+
+
 @functools.cache
-def _module(stem: str, part: str, dtype: np.dtype, device: int) -> Any:
+def _module(stem: str, kernel: str, dtype: np.dtype, device: int) -> Any:
     from cupy.cuda import driver
     from cupy.cuda.function import Module
 
     module = Module()
-    for code in _shipped(stem, part, dtype, properties(device).capability):
+    for code in _shipped(stem, kernel, dtype, properties(device).capability):
         try:
             module.load(code)
         except driver.CUDADriverError:  # the driver is older than the compiler that made it
             continue
         return module
-    module.load(_machine_code(stem, part, dtype, architecture()))
+    unit = stem, kernel, dtype, architecture()
+    soon = begun.pop(unit, None)
+    module.load(soon.result() if soon else machine_code(*unit))
     return module
 
 
@@ -181,7 +173,7 @@ class Kernel:
         self.label = f"{stem}.{name}"
         self.parameters = known[name]
         self.device = device
-        self._module = _module(stem, name if name in parts(stem) else "", dtype, device)
+        self._module = _module(stem, name, dtype, device)
         self._function = self._module.get_function(name)
         self._cupy = cupy
         self._lock = threading.Lock()
@@ -412,10 +404,25 @@ class Reduction:
         launch(self._stem, name, grid, _block_size(self._stem), *args, *room, dtype=dtype)
 
 
+_fusions: dict[Any, Callable] = {}
+
+
+def pixelwise(function: Callable, *arrays: Any) -> Any:
+    """`function(xp, *arrays)` of operations on pixels: one kernel on a GPU, whose scalars have the arrays' dtype.
+
+    A function uses its arguments alone, as a lambda without names from around it does.
+    """
+    if not is_cupy(arrays[0]):
+        return function(np, *arrays)
+    code = function.__code__
+    if code not in _fusions:
+        _fusions[code] = cupy.fuse(kernel_name="pixelwise")(lambda *a: function(cupy, *a))
+    return _fusions[code](*arrays)
+
+
 def fused(function: Callable) -> Callable:
-    """Pixelwise operations `function(xp, *arrays)` as a function of the arrays: one kernel on a GPU."""
-    kernel = functools.cache(lambda: cupy.fuse(kernel_name=function.__name__)(lambda *a: function(cupy, *a)))
-    return lambda *arrays: kernel()(*arrays) if is_cupy(arrays[0]) else function(np, *arrays)
+    """`function` by `pixelwise`."""
+    return functools.partial(pixelwise, function)
 
 
 def images(x: Any) -> tuple[Any, int, int]:

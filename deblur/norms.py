@@ -54,6 +54,11 @@ def totals(x: Array) -> Array:
     return _sums_on_gpu([x], len(x), squares=False) if is_cupy(x) else x.reshape(len(x), -1).sum(1, np.float64)
 
 
+def alike(x: Array, value: float) -> Array:
+    """1 where x has that value, else 0; for `total` and `totals`."""
+    return kernels.pixelwise(lambda _, x, value, one: (x == value) * one, x, *np.array([value, 1], x.dtype))
+
+
 def _sum_of_squares(x: np.ndarray) -> float:
     """Without a copy in double precision: einsum converts a few thousand numbers at a time."""
     every = [*range(x.ndim)]
@@ -72,7 +77,7 @@ def largest(x: Array) -> float:
 def largest_bits(x: Array) -> Array:
     """The bits of the largest |x| as a float64, (1,), on the GPU where `x` is."""
     bits = cupy.zeros(1, np.uint64)
-    x = cupy.ascontiguousarray(x)
+    x = contiguous(x)
     kernels.spread("norms", "largest", x.size, bits, x, x.size, dtype=x.dtype)
     return bits
 
@@ -125,6 +130,11 @@ def combined(
         return x if y is None else (xp.add if b == 1 else xp.subtract)(x, y, out=out)
     right = y * y.dtype.type(b)
     return xp.add(x, right, out=right if out is None and right.dtype == x.dtype else out)
+
+
+def contiguous(x: Array) -> Array:
+    """x itself, or a copy in order of its float numbers: CuPy's own is compiled for each layout."""
+    return x if x.flags.c_contiguous else combined(x)
 
 
 def outer(x: Array, y: Array) -> Array:

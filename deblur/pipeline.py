@@ -209,7 +209,9 @@ class Deblurrer:
     def _frames(self, img: Array, channel_axis: int | None, stack_axis: int | None) -> Frames:
         request = self._request
         mask, gamma, dtype = (request.options[name] for name in ("mask", "gamma", "dtype"))
-        return Frames(img, channel_axis, stack_axis, mask, gamma, dtype, request.problem.axes)
+        frames = Frames(img, channel_axis, stack_axis, mask, gamma, dtype, request.problem.axes)
+        request.begin_compiling(frames.dtype)
+        return frames
 
     def _solve(self, frames: Frames, check: bool, into: Levels | None = None, one_image: bool = False) -> Result:
         """Restore frames; `into` takes the image part by part, and the Result then has neither it nor the residual."""
@@ -356,6 +358,7 @@ def solve_into(
     count = 2 if psf is None else space_of(psf, img, **axes)
     frames = Frames(img, **axes, mask=options.get("mask"), gamma=gamma, dtype=dtype, axes=count)
     request = check_request(psf, frames.space, lam, options, frames.device, masked=frames.masked is not None)
+    request.begin_compiling(frames.dtype)
     if is_clipped(frames, request, lambda r, f: Deblurrer._of(r)._solve(f, False)):
         options = {**options, "mask": "saturated"}
         result = solve_into(into, img, psf, lam, options, check=check, kept=kept, **axes)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from . import launches
 from .denoise.denoisers import get as get_denoiser
 from .device import Device, unwrapped
 from .errors import MethodError, check_callback, check_choice, check_dtype
@@ -109,6 +110,12 @@ class Request:
         rule = check_rule(self.lam, self.problem, self.noise)
         # "auto" has a fast way that needs the smooth scene.
         return self.lam if self.prior != "zero" and self.noise is None else rule
+
+    def begin_compiling(self, dtype: Any) -> None:
+        """Have the kernels for an image of that dtype compiled on a GPU, while the host begins to work."""
+        gpu = self.problem.device.gpu
+        if gpu is not None and self.problem.axes == 2:
+            launches.begin(self.method + " auto" * isinstance(self.lam, str), dtype, gpu)
 
     def under(self, boundary: str, reason: str) -> Request:
         """The request with the boundary that was detected, for this reason."""

@@ -94,12 +94,11 @@ class DataFidelity:
             # A sum that solves the problem to a tolerance may graze zero where photons were counted; the
             # floor keeps its value finite, and large.
             floor = np.finfo(t.dtype).eps * max(float(g.max()), np.finfo(t.dtype).tiny)
-            t = xp.maximum(t, floor)
-            terms = t - g + g * xp.log(xp.where(g > 0, g / t, 1))
-        else:
-            terms = e = abs(t - g)
-            if self.name == "huber":
-                terms = xp.where(e <= self.delta, 0.5 * e**2, self.delta * (e - 0.5 * self.delta))
+            w = self.w if w is None else w
+            return total(_divergence(t, g, t.dtype.type(w) if np.isscalar(w) else w, t.dtype.type(floor)))
+        terms = e = abs(t - g)
+        if self.name == "huber":
+            terms = xp.where(e <= self.delta, 0.5 * e**2, self.delta * (e - 0.5 * self.delta))
         return total((self.w if w is None else w) * terms)
 
     def prox(self, q: Array, g: Array, w: Array | float, rho: float) -> Array:
@@ -128,6 +127,12 @@ def _weighed_squares(_xp: ModuleType, t: Array, g: Array, w: Array) -> Array:
     e *= e
     e *= w
     return e
+
+
+@fused
+def _divergence(xp: ModuleType, t: Array, g: Array, w: Array, floor: Array) -> Array:
+    t = xp.maximum(t, floor)
+    return w * (t - g + g * xp.log(xp.where(g > 0, g / t, 1)))
 
 
 @fused

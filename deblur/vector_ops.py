@@ -16,7 +16,7 @@ import numpy as np
 from . import kernels
 from .device import Array, cupy, get_xp, is_cupy
 from .graphs import Loop
-from .norms import norms
+from .norms import contiguous, norms
 
 # ---------------------------------------------------------------- conjugate gradients
 
@@ -108,7 +108,7 @@ class SystemsGPU:
         self.loop = Loop(3, capture)
 
     def begin(self, b: Array, x: Array, r: Array) -> None:
-        self._b, self.x, self.r = (cupy.ascontiguousarray(v) for v in (b, x, r))
+        self._b, self.x, self.r = map(contiguous, (b, x, r))
         self.p, systems = cupy.zeros_like(self.x), b.shape[0] * b.shape[1]
         self._n = b.size // systems
         self._at = kernels.Constants("conjugate")
@@ -120,7 +120,7 @@ class SystemsGPU:
         return self.p
 
     def advance(self, ap: Array) -> None:
-        ap = cupy.ascontiguousarray(ap)
+        ap = contiguous(ap)
         self._sum.launch("curve", self.p, ap, self._n, self._control, dtype=self.x.dtype)
         self._move(ap)
 

@@ -1,19 +1,23 @@
 """Signatures read from the sources, and launches checked against them."""
 
 import ast
+import itertools
+import json
 import re
 import runpy
 import sys
 import types
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 from refusals import refused
 
-from deblur import cuda_sources, kernels
+from deblur import cuda_sources, kernels, launches
 from deblur.errors import NoGPUError
+from deblur.methods import METHODS
 
 PACKER = runpy.run_path(str(Path(__file__).parent.parent / "tools" / "pack_machine_code.py"))
 FLOAT32 = np.dtype(np.float32)
@@ -105,7 +109,7 @@ def test_kernel_alone_is_the_file_without_the_others():
         text = re.compile('^extern "C" __global__ void', re.MULTILINE)
         assert len(text.findall(whole)) == len(cuda_sources.signatures(stem))
         for kernel in cuda_sources.signatures(stem):
-            alone = cuda_sources.alone(whole, kernel)
+            alone = cuda_sources.alone(stem, kernel, FLOAT32)
             assert len(text.findall(alone)) == 1
             assert alone.count("{") == alone.count("}")
             lines = zip(alone.split("\n"), whole.split("\n"), strict=True)
@@ -195,10 +199,10 @@ def test_without_cupy_the_error_says_how_to_get_it(monkeypatch):
 # ---------------------------------------------------------------- machine code that ships with the package
 
 
-def packed(folder, code, *, capability="sm_80", stem="demo", part="", dtype=FLOAT32):
-    """`code` as what the package brings for a file as it is now."""
+def packed(folder, code, *, capability="sm_80", stem="demo", kernel="scale", dtype=FLOAT32):
+    """`code` as what the package brings for a kernel of a file as it is now."""
     with zipfile.ZipFile(folder / kernels.PACKED, "w", zipfile.ZIP_LZMA) as archive:
-        archive.writestr(kernels.packed_name(stem, part, dtype, capability), code)
+        archive.writestr(kernels.packed_name(stem, kernel, dtype, capability), code)
 
 
 @pytest.mark.parametrize(
@@ -211,22 +215,22 @@ def packed(folder, code, *, capability="sm_80", stem="demo", part="", dtype=FLOA
 def test_shipped_machine_code_serves_its_generation(folder, made_for, device, served):
     (folder / "demo.cu").write_text(SCALE)
     packed(folder, b"code", capability=made_for)
-    assert list(kernels._shipped("demo", "", FLOAT32, device)) == [b"code"] * served
+    assert list(kernels._shipped("demo", "scale", FLOAT32, device)) == [b"code"] * served
 
 
 def test_shipped_machine_code_serves_only_its_source_and_dtype(folder, monkeypatch):
     (folder / "demo.cu").write_text(SCALE)
     packed(folder, b"code")
-    assert list(kernels._shipped("demo", "", FLOAT32, 80)) == [b"code"]
-    assert not list(kernels._shipped("demo", "", np.dtype(np.float64), 80))
-    assert not list(kernels._shipped("demo", "scale", FLOAT32, 80))
+    assert list(kernels._shipped("demo", "scale", FLOAT32, 80)) == [b"code"]
+    assert not list(kernels._shipped("demo", "scale", np.dtype(np.float64), 80))
+    assert not list(kernels._shipped("demo", "nothing", FLOAT32, 80))
     with monkeypatch.context() as other:
         other.setattr(kernels, "OPTIONS", ("-std=c++20",))
-        assert not list(kernels._shipped("demo", "", FLOAT32, 80))
+        assert not list(kernels._shipped("demo", "scale", FLOAT32, 80))
     (folder / "demo.cu").write_text(SCALE.replace("factor * x", "2 * factor * x"))
     for read in (cuda_sources._files, cuda_sources.source):
         read.cache_clear()
-    assert not list(kernels._shipped("demo", "", FLOAT32, 80))
+    assert not list(kernels._shipped("demo", "scale", FLOAT32, 80))
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "flipped"])
@@ -240,7 +244,30 @@ def test_damaged_machine_code_is_not_used(folder, damage):
         at = whole.index(b".cubin") + 16
         changed = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] if damage == "flipped" else whole[:-30]
         (folder / kernels.PACKED).write_bytes(changed)
-    assert not list(kernels._shipped("demo", "", FLOAT32, 80))
+    assert not list(kernels._shipped("demo", "scale", FLOAT32, 80))
+
+
+def test_what_calls_launch_is_recorded_by_names_that_there_are():
+    record = json.loads(launches.RECORD.read_text())
+    assert set(record) == {name + rule for name in ("auto", *METHODS) for rule in ("", " auto")}
+    for stem, kernel, *real in itertools.chain(*record.values()):
+        assert kernel in cuda_sources.signatures(stem)
+        assert real in ([], ["float64"])
+
+
+def test_what_a_call_launches_is_compiled_by_threads(folder, monkeypatch):
+    record = folder / "launches.json"
+    record.write_text('{"tv": [["demo", "scale"], ["demo", "nothing", "float64"]]}')
+    monkeypatch.setattr(launches, "RECORD", record)
+    monkeypatch.setitem(vars(launches.cupy), "cuda", types.SimpleNamespace(Device=lambda number: nullcontext()))
+    monkeypatch.setattr(kernels, "architecture", lambda: "sm_86")
+    monkeypatch.setattr(kernels, "machine_code", lambda *unit: unit)
+    launches.begin.__wrapped__("tv", FLOAT32, 0)
+    units = ("demo", "scale", FLOAT32, "sm_86"), ("demo", "nothing", np.dtype(np.float64), "sm_86")
+    assert tuple(kernels.begun.pop(unit).result() for unit in units) == units
+    (folder / kernels.PACKED).touch()
+    launches.begin.__wrapped__("tv", FLOAT32, 0)  # a wheel brought it
+    assert not kernels.begun
 
 
 @pytest.mark.parametrize("accepted", [True, False])
@@ -262,10 +289,10 @@ def test_a_kernel_is_compiled_only_if_the_driver_refuses_the_shipped_code(folder
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(kernels, "properties", lambda device: kernels.Properties(132, 86, 1 << 16, 1 << 22))
     monkeypatch.setattr(kernels, "architecture", lambda: "sm_86")
-    monkeypatch.setattr(kernels, "_machine_code", lambda *unit: b"compiled")
+    monkeypatch.setattr(kernels, "machine_code", lambda *unit: b"compiled")
     (folder / "demo.cu").write_text(SCALE)
     packed(folder, b"shipped")
-    assert isinstance(kernels._module("demo", "", FLOAT32, 0), Module)
+    assert isinstance(kernels._module("demo", "scale", FLOAT32, 0), Module)
     assert loaded == [b"shipped"] + [b"compiled"] * (not accepted)
 
 
@@ -287,7 +314,6 @@ def test_packed_code_is_that_of_the_compiler(folder):
         cupy.cuda.nvrtc.getVersion()
     except (OSError, RuntimeError) as error:
         pytest.skip(f"NVRTC is not there ({error})")
-    (folder / "common.cuh").write_text("constexpr bool ALONE = true;\n")
     (folder / "demo.cu").write_text(SCALE)
     PACKER["pack"](folder / kernels.PACKED, ["sm_80"])
     (code,) = kernels._shipped("demo", "scale", FLOAT32, 89)
@@ -373,19 +399,10 @@ def test_source_that_does_not_compile_shows_the_log(folder, cupy):
 
 
 @pytest.mark.gpu
-def test_second_process_finds_the_machine_code(folder, cupy):
-    (folder / "demo.cu").write_text(SCALE)
-    kernels.get("demo", "nothing", np.float32)
-    (written,) = (folder / "cache").glob("deblur-demo-*.cubin")
-    code = kernels._machine_code("demo", "", FLOAT32, kernels.architecture())
-    assert code == written.read_bytes()
-
-
-@pytest.mark.gpu
 @pytest.mark.parametrize("good", [True, False])
 def test_launch_with_shipped_machine_code(scale, folder, cupy, good):
     """What the driver refuses is compiled, and nothing else is; NumPy's scalars and a null pointer pass."""
-    code, _ = kernels.compile_source(cuda_sources.source("demo", FLOAT32), "demo.cu", kernels.architecture())
+    code, _ = kernels.compile_source(cuda_sources.alone("demo", "scale", FLOAT32), "demo.cu", kernels.architecture())
     number = kernels.properties(0).capability
     packed(folder, code if good else b"no machine code", capability=f"sm_{number}{'a' if number == 90 else ''}")
     x, y = cupy.ones((2, 2), np.float32), cupy.zeros((2, 2), np.float32)
@@ -395,12 +412,15 @@ def test_launch_with_shipped_machine_code(scale, folder, cupy, good):
 
 
 @pytest.mark.gpu
-def test_kernels_of_a_file_with_alone_are_compiled_one_by_one(folder, cupy):
-    (folder / "demo.cu").write_text("constexpr bool ALONE = true;\n" + SCALE)
+def test_kernels_of_a_file_are_compiled_one_by_one_and_found_by_a_second_process(folder, cupy):
+    (folder / "demo.cu").write_text(SCALE)
     x, y = cupy.ones((2, 2)), cupy.zeros((2, 2))
     kernels.launch("demo", "scale", 1, 64, x, 2, y, 2, 2, 3.0, None, dtype=np.float64)
     assert (y == 3).all()
-    assert [p.name[:13] for p in (folder / "cache").glob("*.cubin")] == ["deblur-scale-"]
+    (written,) = (folder / "cache").glob("*.cubin")
+    assert written.name.startswith("deblur-scale-")
+    code = kernels.machine_code("demo", "scale", np.dtype(np.float64), kernels.architecture())
+    assert code == written.read_bytes()
 
 
 @pytest.mark.gpu

@@ -25,10 +25,10 @@ ARCHITECTURES = ("sm_80", "sm_90a", "sm_100", "sm_120")  # Ampere and Ada, Hoppe
 def pack(path: Path, architectures: Sequence[str] = ARCHITECTURES) -> None:
     """Compile every kernel for `architectures` and write the machine code to `path`."""
     pieces = [
-        (stem, part, np.dtype(real), arch)
+        (stem, kernel, np.dtype(real), arch)
         for arch in architectures
         for stem in cuda_sources.stems()
-        for part in cuda_sources.parts(stem)
+        for kernel in cuda_sources.signatures(stem)
         for real in (np.float32, np.float64)
     ]
     with (
@@ -37,7 +37,7 @@ def pack(path: Path, architectures: Sequence[str] = ARCHITECTURES) -> None:
     ):
         compiled = pool.map(
             kernels.compile_source,
-            [kernels.part_source(stem, part, real) for stem, part, real, _ in pieces],
+            [cuda_sources.alone(*unit) for *unit, _ in pieces],
             [f"{stem}.cu" for stem, *_ in pieces],
             [arch for *_, arch in pieces],
         )

@@ -35,7 +35,7 @@ import numpy as np
 
 from ..device import Array, asnumpy, get_xp
 from ..errors import check_callback, check_choice, check_count, check_number
-from ..norms import norms
+from ..norms import largest, norms
 from ..vector_ops import Systems
 from .checks import as_rhs, as_system, check_pivots
 from .krylov import cg
@@ -152,11 +152,11 @@ def gauss_seidel(
     if not (a.flags.c_contiguous or a.flags.f_contiguous):
         a = a.copy()
 
-    largest = asnumpy(abs(get_xp(b).ascontiguousarray(b.T)).max(axis=-1))
+    most = asnumpy(abs(get_xp(b).ascontiguousarray(b.T)).max(axis=-1))
     # A power of two for each column, near its largest entry: dividing by it keeps squares in range.
-    scale = get_xp(a).asarray(np.ldexp(np.ones_like(largest), np.frexp(largest)[1] - 1))
+    scale = get_xp(a).asarray(np.ldexp(np.ones_like(most), np.frexp(most)[1] - 1))
     # Where b is zero so is x, and no relative residual can be asked.
-    x = x * (get_xp(a).asarray(largest != 0) / scale)
+    x = x * (get_xp(a).asarray(most != 0) / scale)
     system = _System(a, b / scale, x, rtol, callback or (lambda sweep, residual: None))
     run = _sweep if acceleration is None else _conjugate_gradients
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -291,7 +291,7 @@ class _Transformed(Systems):
         return image
 
     def advance(self, ap: Array) -> None:
-        if bool(((self._dot(self.p, ap) <= 0) & (self.rz > 0)).any()):
+        if ((asnumpy(self._dot(self.p, ap)) <= 0) & (asnumpy(self.rz) > 0)).any():
             self.status = "indefinite"
             return
         super().advance(ap)
@@ -347,17 +347,16 @@ class _Transformed(Systems):
 
 def _check_symmetric(a: Array, rtol: float) -> None:
     """Refuse a matrix that is not symmetric to `rtol` of its largest entry, or has a negative diagonal."""
-    xp = get_xp(a)
-    negative = xp.flatnonzero(a.diagonal() < 0)
+    negative = np.flatnonzero(asnumpy(a.diagonal()) < 0)
     if len(negative):
         raise ValueError(
             f"acceleration='cg' needs a positive definite matrix, but diagonal entry {int(negative[0])} is "
             f"{float(a[negative[0], negative[0]]):.3g}; use acceleration=None or gauss_jordan_solve"
         )
-    bound = rtol * float(xp.abs(a).max())
+    bound = rtol * largest(a)
     for start in range(0, len(a), BLOCK):
         rows = slice(start, start + BLOCK)
-        difference = float(xp.abs(a[rows] - a[:, rows].T).max())
+        difference = largest(a[rows] - a[:, rows].T)
         if not difference <= bound:
             raise ValueError(
                 f"acceleration='cg' needs a symmetric matrix, but a and its transpose differ by {difference:.3g}; "

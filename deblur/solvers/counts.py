@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
 import numpy as np
 
-from ..device import Array
-from ..norms import total
+from ..device import Array, asnumpy, random_signs
+from ..kernels import pixelwise
+from ..norms import combined, squares, total
 from ..operators.torus import Torus
 from ..problem import Problem
 from .noise import estimate_noise_model, psf_noise, step_of
@@ -18,7 +20,17 @@ from .windows import cut
 
 def deviation(problem: Problem, g: Array) -> Array:
     """The noise's standard deviation at each pixel, but no more than it counts."""
-    return problem.xp.minimum(problem.xp.sqrt(variance(problem, g)), g).astype(g.dtype)
+    return pixelwise(lambda xp, v, g: xp.minimum(xp.sqrt(v), g), variance(problem, g), g).astype(g.dtype)
+
+
+def two_images(problem: Problem, g: Array) -> Array:
+    """Pairs of images with independent noise, each twice as large in variance: noise is added and taken away, of no
+    pixel more than it counts. Of few pixels several pairs are averaged."""
+    xp, pairs = problem.xp, max(min(2**15 // g.size, 8), 1)
+    noise, signs = deviation(problem, g), random_signs((pairs, *g.shape), g.dtype, xp)
+    sides = xp.asarray(np.array([1, -1], g.dtype).reshape(2, *[1] * (g.ndim - 1)))
+    both = pixelwise(lambda _, g, noise, sign, side: g + side * (sign * noise), g, noise, signs, sides)
+    return both.reshape(-1, *g.shape[1:])
 
 
 def variance(problem: Problem, g: Array) -> Array:
@@ -26,7 +38,7 @@ def variance(problem: Problem, g: Array) -> Array:
     if problem.noise is not None:
         return g * problem.noise.gain + problem.noise.read**2
     gain, step = photon_gain(problem, g), step_of(g)
-    counted = g * gain
+    counted = combined(g, a=gain)
     if step and 6 * gain * float(total(g)) <= g.size * step**2:
         # Rounding explains all of it: as much in light and dark, and none where all neighbours have one value.
         moves = itertools.product((1, -1), range(-problem.axes, 0))
@@ -49,12 +61,16 @@ def photon_gain(problem: Problem, g: Array) -> float:
     frames = (windows[1] if windows else seen).astype(np.float64)
     sides, xp = frames.shape[2:], problem.xp
     torus = Torus(sides, problem.device)
-    folded, lines = np.zeros(np.minimum(psf.shape, sides)), (np.hanning(n + 2)[1:-1] for n in sides)
+    folded = np.zeros(np.minimum(psf.shape, sides))
     np.add.at(folded, np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, sides, strict=True))), psf)
-    taper = math.prod(xp.asarray(x).reshape(-1, *[1] * (len(sides) - 1 - at)) for at, x in enumerate(lines))
+    lines = [np.hanning(n + 2)[1:-1] for n in sides]
+    correlated = [np.fft.irfft(abs(np.fft.rfft(line)) ** 2, len(line)) for line in lines]
+    taper, spread = (xp.asarray(functools.reduce(np.multiply.outer, parts)) for parts in (lines, correlated))
     # The taper spreads the power of each frequency.
-    left, spread = map(torus.synthesise, (torus.power(folded), abs(torus.analyse(taper)) ** 2))
-    left = torus.analyse(left * spread).real
-    least = left <= xp.sort(left.ravel())[left.size // 10]
-    found = (abs(torus.analyse(frames * taper)) ** 2 * least).sum() / least.astype(np.float64).sum()
-    return float(found / (taper**2 * frames).sum())
+    left = asnumpy(torus.analyse(combined(torus.response(torus.power(folded)), by=spread))).real
+    least = left <= np.partition(left.ravel(), left.size // 10)[left.size // 10]
+    spectra = combined(frames, by=taper)
+    brightness = float(total(combined(spectra, by=taper)))
+    spectra = torus.analyse(spectra).view(np.float64)
+    share = squares(combined(spectra, by=xp.asarray(np.repeat(least.astype(np.float64), 2, axis=-1))))
+    return float(share) / np.count_nonzero(least) / brightness

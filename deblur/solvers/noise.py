@@ -12,8 +12,9 @@ import scipy
 
 from ..device import Array, as_real, asnumpy, check_finite, get_fft, get_xp
 from ..errors import check_number
+from ..kernels import pixelwise
 from ..normalization import shifted
-from ..norms import combined, largest, total, totals
+from ..norms import alike, combined, largest, total, totals
 from ..problem import Problem
 from .start import filled, smoothed
 from .whittle import Cells, cells, power_of
@@ -160,7 +161,7 @@ def _unclipped(blocks: Array) -> np.ndarray:
     """Which blocks (n, side, side) have hardly a clipped pixel, if they are enough; all otherwise."""
     count, size = len(blocks), blocks[0].size
     limits = float(blocks.min()), float(blocks.max())
-    ends = [asnumpy(totals((blocks == end).astype(blocks.dtype))) / size for end in limits]
+    ends = [asnumpy(totals(alike(blocks, end))) / size for end in limits]
     clipped = sum(x for x in ends if size * x.sum() > max(8, _CLIPPED * count * size))
     whole = np.broadcast_to(clipped <= _CLIPPED, count)
     return whole if whole.sum() * min(_PARTS) >= 1 else np.ones(count, bool)
@@ -233,8 +234,8 @@ class NoiseModel(NamedTuple):
     def variance(self, image: Array) -> Array:
         """The variance of each pixel of an image (..., M, N), by the image smoothed a little."""
         image = as_real(image, "the image")
-        light = get_xp(image).maximum(smoothed(image), 0)
-        return self.gain * light + (self.read**2 + self.left**2)
+        line = np.array([self.gain, self.read**2 + self.left**2], image.dtype)
+        return pixelwise(lambda xp, light, gain, rest: gain * xp.maximum(light, 0) + rest, smoothed(image), *line)
 
     def weights(self, image: Array) -> Array:
         """Weights, one in the mean, that make an image's noise uniform: ``weights=`` of `deblur.reconstruct`."""

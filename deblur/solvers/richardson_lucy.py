@@ -64,13 +64,14 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, freed, random_signs
-from ..norms import largest, total as sum_of
+from ..kernels import pixelwise
+from ..norms import combined, largest, total as sum_of
 from ..operators.blur import Blur
 from ..operators.matrix import by
 from ..problem import Factor, Problem, Solution, history_of
 from ..threads import all_cores
 from . import admm, richardson_lucy_gpu
-from .counts import deviation
+from .counts import deviation, two_images
 from .domain import BlockMap
 from .start import all_weights, filled
 from .windows import cut
@@ -187,14 +188,15 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         fidelity = replace(problem.fidelity, background=problem.fidelity.background + raised)
         problem = replace(problem, fidelity=fidelity, noise=problem.noise and problem.noise._replace(read=0.0))
     low, high = problem.bounds or (0.0, math.inf)
-    if not largest(w * g):
+    if not largest(g if problem.fidelity.weights is None else w * g):
         scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
         return Solution(scene, 0, True, "the image is black", history_of([0.0], [0.0]))
     stop, converged, why, level = problem.stop, False, "", ""
     by_error, tolerance, count = stop.rtol is None, stop.rtol or 0.0, stop.max_iterations or 1000
     if by_error:
-        problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
-        both = _two(problem, g)
+        if problem.fidelity.weights is not None:
+            problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
+        both = two_images(problem, g)
         darkest = _darkest(problem, g, w, both)
         problem = replace(problem, bounds=(darkest, high))
         if not stop.consensus:
@@ -230,14 +232,6 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
     why = (why or f"all of {n} iterations ran out, {last}") + level
     history = history_of(objective[1:] or objective, changes[1:] or changes)
     return Solution(run.point, n, converged, why, history, stopped=by_error and math.isfinite(run.objective))
-
-
-def _two(problem: Problem, g: Array) -> Array:
-    """Pairs of images with independent noise, each twice as large in variance: noise is added and taken away, of no
-    pixel more than it counts. Of few pixels several pairs are averaged."""
-    xp, pairs = problem.xp, max(min(2**15 // g.size, 8), 1)
-    noise = deviation(problem, g) * random_signs((pairs, *g.shape), g.dtype, xp)
-    return xp.stack([g + noise, g - noise], axis=1).reshape(-1, *g.shape[1:])
 
 
 def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
@@ -303,14 +297,15 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
             x = (x[(..., slice(0, end, 2), *rest)] + x[(..., slice(1, end, 2), *rest)]) / 2
         return x
 
-    both, g, w = coarse(both), filled(g, w), coarse(xp.broadcast_to(w, g.shape))
+    both, g, w = coarse(both), filled(g, problem.fidelity.weights), coarse(xp.broadcast_to(w, g.shape))
     padded = np.pad(blur.psf, [(0, m % 2 * (i - len(sizes) in halved)) for i, (m, _) in enumerate(sizes)])
     blur = Blur(coarse(padded) * 2 ** len(halved), both.shape[2:], str(blur.boundary))
-    problem = replace(problem, operator=blur, fidelity=replace(problem.fidelity, weights=w))
+    problem = replace(problem, operator=blur)
     background, seen = g.dtype.type(problem.fidelity.background), blur.adjoint(w)
-    shown = seen >= 0.9 * seen.max()
-    level = xp.where(shown, blur.adjoint(w * (coarse(g) - background)) / xp.where(shown, seen, 1), math.inf)
-    highest = min(float(level.min()) / blur.dc_gain, high)
+    light = blur.adjoint(pixelwise(lambda _, g, w, background: w * (g - background), coarse(g), w, background))
+    least = g.dtype.type(0.9 * largest(seen))
+    means = pixelwise(lambda xp, x, y, least: xp.where(y < least, xp.inf, x / xp.maximum(y, least)), light, seen, least)
+    highest = min(float(means.min()) / blur.dc_gain, high)
     if not low < highest:
         return low
     windows = cut(problem, both, w, side=_sides(blur.psf), interior=True, most=2)
@@ -321,8 +316,7 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
         run = _Run(replace(problem, bounds=(darkest, high)), one, w, watched=True)
         divergences: list[float] = []
         for n in run.steps(None, 60):
-            expected = xp.maximum(problem.operator.forward(run.point) + background, run.floor)
-            divergences.append(float(sum_of(w * (expected - other * xp.log(expected)))))
+            divergences.append(problem.fidelity.value(problem.operator.forward(run.point), other, w))
             if n >= min(60, 1.5 * int(np.argmin(divergences)) + 4):
                 break
         return min(divergences)
@@ -364,15 +358,15 @@ class _Run:
         xp, shape = self.xp, (*g.shape[:2], *problem.operator.scene_shape)
         self.w = xp.broadcast_to(w, g.shape)
         self.bounds = problem.bounds or (0.0, math.inf)
-        self.mean = float(sum_of(self.w * g)) / float(sum_of(self.w))
+        plain = problem.fidelity.weights is None
+        self.mean = float(sum_of(g)) / g.size if plain else float(sum_of(self.w * g)) / float(sum_of(self.w))
         self.floor = g.dtype.type(np.finfo(g.dtype).eps * self.mean)
         # Its own memory: of what `adjoint` returns, the whole torus may remain.
-        sensitivity = problem.operator.adjoint(xp.ascontiguousarray(w)).copy()
+        sensitivity = combined(problem.operator.adjoint(xp.ascontiguousarray(w)))
+        most = sensitivity.max(axis=tuple(range(2, sensitivity.ndim)), keepdims=True)
         # Below the root of eps the transforms' rounding would decide the quotient.
-        least = math.sqrt(np.finfo(problem.dtype).eps) * sensitivity.max(
-            axis=tuple(range(2, sensitivity.ndim)), keepdims=True
-        )
-        sensitivity[sensitivity <= least] = 0  # not seen
+        share = np.sqrt(np.finfo(sensitivity.dtype).eps)
+        sensitivity = pixelwise(lambda _, s, most, share: s * (s > share * most), sensitivity, most, share)
         self.sensitivity = xp.broadcast_to(sensitivity, shape)
         self.point = xp.empty(shape, g.dtype)
         self.objective = self.change = self.agreed = math.inf
