@@ -25,6 +25,8 @@ It knows shapes that no other patch of the same picture repeats, and its errors 
 of these steps and the rest of their starting point.
 ``benchmarks/bench_experiments.py`` measures what each stage gains.
 
+What follows the pilot is computed in float32, whatever the image's dtype: the noise is far above what that rounds.
+
 Almost without noise, the pilot is moved towards the data instead: by exact solutions where the blur has a transform,
 else by conjugate gradients. If the scene is not larger than the frame, the data hardly determine the pixels at the
 border, and the regularizer does: the pilot is solved again with a smaller λ and a tighter tolerance; a second candidate
@@ -83,6 +85,8 @@ _LOOSE, _LOOSER = 1e-2, 3e-2
 _LAST_STEPS, _FIRST, _LAST, _LEAST, _SHARE = 4, 0.08, 0.6, 3e-3, 0.8
 # Of white: the largest deviation of noise that is ignored, and the largest distance from the pilot.
 _CLEAN, _TOO_FAR = 4e-4, 0.1
+#: The noise's mean variance, and its variance from pixel to pixel over that mean; None if it is the same.
+Noise = tuple[float, Array | None]
 _WRONG = "further steps would move it too far: the model of the blur is wrong, and the pilot is returned"
 
 
@@ -103,7 +107,7 @@ def refuses(problem: Problem) -> str | None:
 
 def memory(problem: Problem) -> float:
     """Bytes: those of the pilot or of a pass, whichever needs more."""
-    return max(admm.memory(pilot_problem(problem)), quadratic.memory(_inverse_problem(problem)))
+    return max(admm.memory(pilot_problem(problem)), quadratic.memory(_inverse_problem(_single(problem))))
 
 
 def prepare(problem: Problem) -> Collaborative:
@@ -122,6 +126,13 @@ def _inverse_problem(problem: Problem) -> Problem:
     )
 
 
+def _single(problem: Problem) -> Problem:
+    """The problem in float32."""
+    weights = problem.fidelity.weights
+    fidelity = replace(problem.fidelity, weights=None if weights is None else weights.astype(np.float32))
+    return replace(problem, dtype=np.dtype(np.float32), fidelity=fidelity)
+
+
 def _error(problem: Problem) -> float:
     """What an error of the PSF adds to λ of each step towards the data."""
     return 0.0 if problem.noise is None else _WRONG_PSF * problem.noise.lam * problem.operator.norm_bound**2
@@ -132,7 +143,7 @@ class Collaborative:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        inverse = _inverse_problem(problem)
+        inverse = _inverse_problem(_single(problem))
         self.pilot, self.inverse = admm.prepare(pilot_problem(problem)), quadratic.prepare(inverse)
         psf = problem.operator.mean_blur.psf
         torus, host = (Torus([max(256, 2 * n) for n in psf.shape], device) for device in (problem.device, CPU))
@@ -176,10 +187,11 @@ class Collaborative:
             if not _moved(problem, scene, clean) <= _TOO_FAR * white:
                 scene, words = clean, _WRONG
             return replace(pilot, scene=scale.up(scene), why=f"{pilot.why}; then {words}")
+        problem, (g, clean) = _single(problem), (a.astype(np.float32, copy=False) for a in (g, clean))
         there = None if variation is None else continued(problem.operator, variation).mean(axis=1)
         groups = [_Grouped(problem, frame) for frame in clean]
         found = self.inverse.solve(_residual(problem, g, clean))
-        passed = []
+        converged, passed = pilot.converged and found.converged, []
         for i, (group, noisy) in enumerate(zip(groups, combined(clean, found.scene), strict=True)):
             variances = group.groups.variances(covariance)
             at = None if there is None else there[i]
@@ -190,17 +202,17 @@ class Collaborative:
         strengths = [float(by * x) for x in _STRENGTHS] if level > 0 and 0 < by < np.inf else []
         words = f"a pass over groups of similar patches, for noise of standard deviation {noise:.2g}"
         if strengths:
-            scene = _refined(problem, g, scene, groups, level, variation, strengths)
-            scene = _finished(problem, g, scene, level, variation, white)
+            scene = _refined(problem, g, scene, groups, (level, variation), strengths)
+            scene = _finished(problem, g, scene, (level, variation), white)
             most, least = (shifted(strengths[i], scale.image) for i in (0, -1))
             words += f", and {len(strengths)} steps between data and patches, of strengths {most:.2g} to {least:.2g}; "
             words += f"{_LAST_STEPS} more with a network"
         if problem.noise is not None and problem.noise.share:  # the mean: both are wrong, and not alike
             scene = combined(scene, clean, 1 - problem.noise.share / 2, problem.noise.share / 2)
         if not _moved(problem, scene, clean) <= _TOO_FAR * white:
-            scene, words = clean, _WRONG
-        converged = pilot.converged and found.converged
-        return replace(pilot, scene=scale.up(scene), converged=converged, why=f"{pilot.why}; then {words}")
+            return replace(pilot, converged=converged, why=f"{pilot.why}; then {_WRONG}")
+        scene = scale.up(_bounded(replace(problem, dtype=seen.dtype), list(scene)))
+        return replace(pilot, scene=scene, converged=converged, why=f"{pilot.why}; then {words}")
 
     def _careful(self, problem: Problem) -> admm.Admm:
         """The pilot's solver where there is no noise, for `problem` in units in which the image is of size one."""
@@ -222,7 +234,7 @@ def _residual(problem: Problem, g: Array, scene: Array) -> Array:
     return combined(g, problem.operator.forward(scene), b=-1)
 
 
-def _noise(problem: Problem, g: Array, scene: Array) -> tuple[float, Array | None]:
+def _noise(problem: Problem, g: Array, scene: Array) -> Noise:
     """(the noise's mean variance, its variance from pixel to pixel over that mean, or None if it is the same)."""
     xp = problem.xp
     counts = problem.fidelity.name == "poisson"
@@ -279,31 +291,25 @@ class _Grouped:
         return self._together([self.groups.threshold(a, variances, level) for a in self._apart(noisy)])
 
 
-def _towards(problem: Problem, variation: Array | None, lam: float) -> Factor:
-    """The solver of a step towards the data."""
-    weights = problem.fidelity.weights
+def _towards(problem: Problem, noise: Noise, s: float) -> Factor:
+    """The solver of a step of strength `s` towards the data."""
+    (level, variation), linear = noise, _inverse_problem(problem)
     if variation is not None:
-        weights = (problem.xp.asarray(problem.fidelity.w) / variation).astype(problem.dtype)
-    lam += _error(problem)
-    fidelity = DataFidelity(weights=weights)
-    return quadratic.prepare(replace(_inverse_problem(problem), lam=lam, fidelity=fidelity, stop=Stop(rtol=_LOOSER)))
+        weights = problem.xp.asarray(problem.fidelity.w) / variation
+        linear = replace(linear, fidelity=DataFidelity(weights=weights.astype(linear.dtype)))
+    lam = _TRUST * level / s**2 + _error(problem)
+    return quadratic.prepare(replace(linear, lam=lam, stop=Stop(rtol=_LOOSER)))
 
 
 def _refined(
-    problem: Problem,
-    g: Array,
-    scene: Array,
-    coarse: list[_Grouped],
-    level: float,
-    variation: Array | None,
-    strengths: list[float],
+    problem: Problem, g: Array, scene: Array, coarse: list[_Grouped], noise: Noise, strengths: list[float]
 ) -> Array:
     """Steps between data and patches, from a scene, of these strengths."""
     fine = [_Grouped(problem, frame, 4, radius=8) for frame in scene]
     nothing = Solution(problem.xp.zeros_like(scene))
     before = scene
     for s in strengths:
-        inverse = _towards(problem, variation, _TRUST * level / s**2)
+        inverse = _towards(problem, noise, s)
         beyond = combined(scene, combined(scene, before, b=-1), b=_BEYOND)
         closer = combined(beyond, inverse.solve(_residual(problem, g, beyond), nothing).scene)
         both = [
@@ -314,23 +320,23 @@ def _refined(
     return scene
 
 
-def _finished(problem: Problem, g: Array, near: Array, level: float, variation: Array | None, white: float) -> Array:
+def _finished(problem: Problem, g: Array, near: Array, noise: Noise, white: float) -> Array:
     """Refine `near` by `_LAST_STEPS` plug-and-play steps with the network; `white` is the 99.5 % quantile."""
     nothing = Solution(problem.xp.zeros_like(near))
-    last = max(_LAST * math.sqrt(level) / abs(brightness_of(problem.operator)), _LEAST * white)
+    last = max(_LAST * math.sqrt(noise[0]) / abs(brightness_of(problem.operator)), _LEAST * white)
     first = max(_FIRST * white, last)
     colours = problem.xp.asarray(patches.opponent(near.shape[1]).astype(near.dtype))
     shown = [patches.mixed(colours, frame) for frame in near]
     scene = near
-    for n, s in enumerate(np.geomspace(first, last, _LAST_STEPS)):
+    for n, s in enumerate(np.geomspace(first, last, _LAST_STEPS).tolist()):
         down, right = 1 - 2 * (n % 2), 1 - 2 * ((n + 1) // 2 % 2)
         turned = slice(None), slice(None, None, down), slice(None, None, right)
-        inverse = _towards(problem, variation, _TRUST * level / float(s) ** 2)
+        inverse = _towards(problem, noise, s)
         closer = combined(scene, inverse.solve(_residual(problem, g, scene), nothing).scene)
         found = []
         with all_cores():
             for frame, planes in zip(closer, shown, strict=True):
-                planes = network(patches.mixed(colours, frame)[turned], float(s), planes[turned])[turned]
+                planes = network(patches.mixed(colours, frame)[turned], s, planes[turned])[turned]
                 found.append(patches.mixed(colours.T, planes))
         scene = _bounded(problem, found)
     return combined(near, combined(scene, near, b=-1), b=_SHARE)
