@@ -45,6 +45,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/ceilings.py
+	$(BIN)/python tools/call_records.py
 
 # Needs an NVIDIA GPU and CuPy in the Python that runs it.
 test-gpu:

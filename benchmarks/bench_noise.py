@@ -72,7 +72,7 @@ def level_case(which: str, at: int) -> dict[str, Any]:
         row["sharpened"] = estimated(sharpened(g, *how), h)
     gain, read = float(1 / rng.choice([100, 300, 1000, 3000])), float(rng.choice([0.002, 0.005, 0.01, 0.02]))
     light = rng.poisson(clean.clip(0, None) / gain) * gain + read * rng.standard_normal(clean.shape)
-    model = estimate_noise_model(light, h)
+    model = estimate_noise_model(light)
     values = np.quantile(clean.clip(0, None), [0.1, 0.5, 0.9])
     spread = np.sqrt(model.gain * values + model.read**2) / np.sqrt(gain * values + read**2) - 1
     return row | {"signal-dependent error": spread.tolist()}

@@ -45,7 +45,7 @@ def photon_case(name: str, peak: float) -> dict[str, object]:
     for key, options in (("default", {}), ("poisson", {"data": "poisson"})):
         rows[key] = solve(g, kernel, method="tv", check=False, **options).image
     found = {key: metrics.psnr(truth, image) for key, image in rows.items()}
-    return {"peak": peak, "gain": estimate_noise_model(g, kernel).gain * peak, **found}
+    return {"peak": peak, "gain": estimate_noise_model(g).gain * peak, **found}
 
 
 def exposure_case(name: str, seed: int) -> dict[str, float]:

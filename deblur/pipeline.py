@@ -307,12 +307,12 @@ class Deblurrer:
             g, data, centre = (x if x is None else x.astype(dtype, copy=False) for x in image.part(at))
             solution = plan.factor.solve(data, start)
             self._last = (solution, plan.scale) if warm else None
-            solution = replace(solution, state=None)  # which may be ten times the scene
-            diagnostics = verify(problem, data, solution, g)
+            # Without the state, which may be ten times the scene.
+            solution = verify(problem, data, replace(solution, state=None), g)
             synchronize(plan.factor)
             scene = solution.scene if centre is None else combined(solution.scene, centre)
-            output.add(at, solution, diagnostics, scene, plan)
-            del g, data, centre, solution, diagnostics, scene  # before the next part is made
+            output.add(at, solution, scene, plan)
+            del g, data, centre, solution, scene  # before the next part is made
         return assemble(output, plan.in_units_of_image(problem, self._request), plan, image, self._request)
 
 

@@ -131,7 +131,8 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
     found, regularizer, why = choose_lambda(
         problem, image, rule, prior=image.prior, may_be_natural=natural, noise=noise, method=method
     )
-    found = with_psf_error(found, problem, rule)
+    if rule == "auto":
+        found = with_psf_error(found, problem)
     problem = replace(problem, lam=float(found.lam), regularizer=regularizer)
     stated = restated(replace(found, solution=None), problem, scale)
     uncertain = named and not (found.converged or oversmoothed(found, image.prior, method))

@@ -165,13 +165,13 @@ def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _
         b = xp.concatenate([z, right])
         start = _dot(b, precondition(b))
         systems = Systems(_dot, lambda at: float((at.rz / start).max()))
-        found = cg(problem.normal, b, systems, precondition=precondition, rtol=1e-8, max_iterations=1000)
-        if not found.residual <= 1e-8:
+        x, _, left = cg(problem.normal, b, systems, precondition=precondition, rtol=1e-8, max_iterations=1000)
+        if not left <= 1e-8:
             raise ConvergenceError(
                 f"a probe could not be solved for in 1000 iterations with {problem.strength}: use "
                 f"a larger λ, or method 'cholesky' for a small image"
             )
-        return found.x[:k], found.x[k:]
+        return x[:k], x[k:]
 
     return draw
 

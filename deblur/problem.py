@@ -36,6 +36,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .device import CPU, Array, Device
 from .norms import combined
@@ -231,26 +232,23 @@ class Problem:
         return value + self.lam * regularizer_value(self.regularizer, scene, self.operator.boundary.wraps)
 
 
-@dataclass(frozen=True)
-class History:
-    """Objective and residuals of each iteration; float64 on the host.
+def history_of(objective: ArrayLike, primal: ArrayLike, dual: ArrayLike = 0.0) -> np.recarray:
+    """A row for each iteration, with the fields `objective`, `primal` and `dual`; float64 on the host.
 
-    Attributes
+    Parameters
     ----------
     objective : (iterations,) array
         D + λR at each iterate, as the solver computed it; NaN for a regularizer without a value (a denoiser).
     primal, dual : (iterations,) arrays
         Relative primal and dual residuals (for a method without a dual, the relative change).
     """
-
-    objective: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    primal: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    dual: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    fields = [(name, np.float64) for name in ("objective", "primal", "dual")]
+    return np.rec.fromarrays(np.broadcast_arrays(objective, primal, dual), dtype=fields)
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Result of a solver.
+    """Result of a solver, and from `residual` on what `deblur.verify` measures of it.
 
     Attributes
     ----------
@@ -262,21 +260,40 @@ class Solution:
         Whether the method reached its tolerance; a direct method always does or raises.
     why : str
         Why the iteration stopped, or a remark, with the figures; may be empty.
-    history : History or None
-        None for a direct method.
+    history : recarray or None
+        See `history_of`; None for a direct method.
     state : object
         State from which a later solve may start; private to the solver.
     stopped : bool
         Whether the iteration ended short of a minimiser by design, for it regularises itself.
+    residual : float
+        ‖b − A f‖ / ‖b‖ of the linear system; for a problem without one, the larger of the iteration's last relative
+        primal and dual residuals.
+    data_residual : float
+        ‖H f + b − g‖ / ‖g‖ over the pixels that are not hidden.
+    objective : float or None
+        D + λR; None for a method without a history.
+    difference : (k, c, M, N) array
+        g − H f − b.
+    sizes : (float, float)
+        Denominators of residual and data residual: ‖b‖ of the linear system, or 1 without one, and ‖g‖.
+    error : float
+        A bound on the relative error of the scene, ‖b − A f‖/(λ‖f‖); infinite where it is not needed or not known.
     """
 
     scene: Array = field(repr=False)
     iterations: int = 0
     converged: bool = True
     why: str = ""
-    history: History | None = field(default=None, repr=False)
+    history: np.recarray | None = field(default=None, repr=False)
     state: object = field(default=None, repr=False)
     stopped: bool = False
+    residual: float = math.nan
+    data_residual: float = math.nan
+    objective: float | None = None
+    difference: Array = field(default=None, repr=False)
+    sizes: tuple[float, float] = (1.0, 1.0)
+    error: float = math.inf
 
 
 class Factor(Protocol):

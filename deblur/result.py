@@ -18,10 +18,10 @@ from .methods import METHODS
 from .normalization import Scale, shifted
 from .norms import largest
 from .operators.operator import Operator
-from .problem import History, Problem, Solution
+from .problem import Problem, Solution
 from .solvers.refine import MOST
 from .tuning import LambdaChoice
-from .verify import Diagnostics, joined, small_residual
+from .verify import joined, small_residual
 
 if TYPE_CHECKING:
     from .normalized_image import NormalizedImage
@@ -59,9 +59,9 @@ class Status(enum.Enum):
         return self in (Status.SOLVED, Status.CONVERGED, Status.STOPPED)
 
     @classmethod
-    def of(cls, method: str, problem: Problem, solution: Solution, found: Diagnostics, guessed: bool = False) -> Status:
-        """The status of a solution as it was measured; `guessed`: its λ is uncertain."""
-        residual = found.residual
+    def of(cls, method: str, problem: Problem, solution: Solution, guessed: bool = False) -> Status:
+        """The status of a measured solution; `guessed`: its λ is uncertain."""
+        residual = solution.residual
         if not np.isfinite(residual):
             return cls.INACCURATE
         if solution.stopped:
@@ -69,7 +69,7 @@ class Status(enum.Enum):
         if not solution.converged:
             return cls.NOT_CONVERGED
         enough = max(small_residual(problem.dtype), 10 * (problem.stop.rtol or 0.0))
-        if problem.quadratic and not (residual <= enough or found.error <= MOST):
+        if problem.quadratic and not (residual <= enough or solution.error <= MOST):
             return cls.INACCURATE
         if guessed:
             return cls.UNSETTLED
@@ -124,8 +124,9 @@ class Result:
     objective : float or None
         D(W; H f + b, g) + λ R(L f), measured with the operator; NaN for a prior without a value (a denoiser). None
         for the linear formula.
-    history : History or None
-        Objective, primal and dual residual at each iteration; None for direct methods.
+    history : recarray or None
+        A row for each iteration, with the fields `objective`, and `primal` and `dual`, the relative residuals; None for
+        direct methods.
     mask : array of bool or None
         The pixels that were hidden, given or detected, shaped like the input image.
     gamma : {"srgb"} or None
@@ -156,7 +157,7 @@ class Result:
     boundary_reason: str
     residual_image: Array
     objective: float | None = None
-    history: History | None = None
+    history: np.recarray | None = None
     mask: Array | None = None
     gamma: str | None = None
     dtype_reason: str = ""
@@ -256,12 +257,11 @@ class Output:
         self.image: Array = None
         self.residual: Array = None
         self.solutions: list[Solution] = []
-        self.diagnostics: list[Diagnostics] = []
         if into is not None:
             into.begin()
 
-    def add(self, at: Part, solution: Solution, diagnostics: Diagnostics, scene: Array, plan: Plan) -> None:
-        """Take a part; of the solution and its diagnostics only figures are kept."""
+    def add(self, at: Part, solution: Solution, scene: Array, plan: Plan) -> None:
+        """Take a part's scene, and of its measured solution the figures."""
         frames, into, scale, dtype = self.frames, self.into, plan.scale, plan.problem.dtype
         restored = scene[(..., *plan.problem.operator.crop)]
         _check_range(restored, scale, dtype)
@@ -269,7 +269,7 @@ class Output:
         if into is not None:
             frames.place(into.samples, at, into.take(part, frames.given_part(at)))
         else:
-            left = shifted(diagnostics.difference, scale.image)
+            left = shifted(solution.difference, scale.image)
             # Only one with a history may be kept to start from, so that another need not be copied.
             if at == ALL and frames.opacity is None:
                 self.image = frames.restore(part.astype(dtype, copy=solution.history is not None))
@@ -279,30 +279,29 @@ class Output:
                     self.image, self.residual = frames.empty(dtype, frames.opacity), frames.empty(dtype)
                 frames.place(self.image, at, part)
                 frames.place(self.residual, at, left)
-        self.solutions.append(replace(solution, scene=None, state=None))
-        self.diagnostics.append(replace(diagnostics, difference=None))
+        self.solutions.append(replace(solution, scene=None, difference=None))
 
 
 def assemble(output: Output, problem: Problem, plan: Plan, image: NormalizedImage, request: Request) -> Result:
     """The result of a plan; `problem` is in the units of the image."""
     assert plan.choice is not None
     frames, scale = output.frames, plan.scale
-    solution = max(output.solutions, key=lambda s: (not s.converged, s.iterations))
-    found = joined(output.diagnostics)
-    objective, history = found.objective, solution.history
+    solution = joined(output.solutions)
+    objective, history = solution.objective, solution.history
     power = scale.objective(problem)
     if history is not None:
-        history = replace(history, objective=shifted(scale.weight * history.objective, power))
+        history = history.copy()
+        history.objective = shifted(scale.weight * history.objective, power)
     stop = replace(problem.stop, callback=None)  # a callback need not pickle
     mask = image.mask
     return Result(
         image=output.image,
         method=plan.choice.method,
         reason=scale.described(plan.choice.reason),
-        status=Status.of(plan.choice.method, problem, solution, found, plan.uncertain),
+        status=Status.of(plan.choice.method, problem, solution, plan.uncertain),
         why=scale.described(solution.why),
-        residual=found.residual,
-        data_residual=found.data_residual,
+        residual=solution.residual,
+        data_residual=solution.data_residual,
         iterations=solution.iterations,
         seconds=time.perf_counter() - output.begun,
         setup_seconds=0.0 if output.setup is None else problem.device.between(*output.setup),

@@ -147,14 +147,18 @@ FIDELITIES = ("gaussian", "poisson", "l1", "huber")
 # ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Difference:
     """One linear stencil on pixels, in the form in which a block of rows can be given to it.
 
+    Parameters
+    ----------
+    *taps : (float, tuple of int)
+        Weight and offset of a pixel, the offset -1, 0 or 1 along each axis; the first weighs one.
+    scale : float
+        A factor of all weights.
+
     Attributes
     ----------
-    forward, adjoint : callable
-        From a block with a border of one pixel to the block without it.
     reach : tuple of (int, int)
         How many pixels before and after it touches along each axis. The term is counted where all of
         them lie in the scene: nothing is assumed of what lies outside (natural boundary conditions).
@@ -162,26 +166,26 @@ class Difference:
         Whether a mirrored scene has mirrored differences (second differences along one axis).
     """
 
-    forward: Callable[[Array], Array]
-    adjoint: Callable[[Array], Array]
-    reach: tuple[tuple[int, int], ...]
-    even: bool = False
+    def __init__(self, *taps: tuple[float, tuple[int, ...]], scale: float = 1.0) -> None:
+        self.taps, self.scale = taps, scale
+        offsets = [at for _, at in taps]
+        self.reach = tuple((max(0, -min(a)), max(0, *a)) for a in zip(*offsets, strict=True))
+        self.even = {*offsets} == {tuple(-a for a in at) for at in offsets}
 
-    @classmethod
-    def of(cls, *taps: tuple[float, tuple[int, ...]], scale: float = 1.0) -> Difference:
-        """The stencil that weighs pixels at offsets of -1, 0 or 1 along each axis, the first by one, times `scale`."""
+    def forward(self, p: Array) -> Array:
+        """From a block with a border of one pixel to the block without it."""
+        return self._applied(p, 1)
 
-        def applied(p: Array, side: int) -> Array:
-            (_, first), *rest = taps  # the first weighs one
-            total = p[(..., *(_MOVED[side * a] for a in first))]
-            for weight, at in rest:
-                total = combined(total, p[(..., *(_MOVED[side * a] for a in at))], b=weight)
-            return total if scale == 1 else combined(total, a=scale)
+    def adjoint(self, p: Array) -> Array:
+        """The transpose, from such a block to the block without its border."""
+        return self._applied(p, -1)
 
-        along = [*zip(*(at for _, at in taps), strict=True)]
-        reach = tuple((max(0, -min(a)), max(0, *a)) for a in along)
-        even = {at for _, at in taps} == {tuple(-a for a in at) for _, at in taps}
-        return cls(lambda p: applied(p, 1), lambda p: applied(p, -1), reach, even)
+    def _applied(self, p: Array, side: int) -> Array:
+        (_, first), *rest = self.taps
+        total = p[(..., *(_MOVED[side * a] for a in first))]
+        for weight, at in rest:
+            total = combined(total, p[(..., *(_MOVED[side * a] for a in at))], b=weight)
+        return total if self.scale == 1 else combined(total, a=self.scale)
 
 
 #: The part of an axis with a border of one pixel that lies so far from its inner part.
@@ -189,14 +193,14 @@ _MOVED = {-1: slice(None, -2), 0: slice(1, -1), 1: slice(2, None)}
 
 
 def _first(axes: int) -> tuple[Difference, ...]:
-    return tuple(Difference.of((1, unit), (-1, (0,) * axes)) for unit in _units(axes))
+    return tuple(Difference((1, unit), (-1, (0,) * axes)) for unit in _units(axes))
 
 
 def _second(axes: int) -> tuple[Difference, ...]:
     units, here = _units(axes), (0,) * axes
-    straight = [Difference.of((1, tuple(-a for a in u)), (1, u), (-2, here)) for u in units]
+    straight = [Difference((1, tuple(-a for a in u)), (1, u), (-2, here)) for u in units]
     mixed = [  # √2, for it stands for both mixed derivatives
-        Difference.of((1, tuple(map(add, u, v))), (-1, u), (-1, v), (1, here), scale=math.sqrt(2))
+        Difference((1, tuple(map(add, u, v))), (-1, u), (-1, v), (1, here), scale=math.sqrt(2))
         for u, v in combinations(units, 2)
     ]
     return *straight, *mixed
@@ -209,7 +213,7 @@ def _units(axes: int) -> list[tuple[int, ...]]:
 
 #: The stencils of a kind, for so many axes of space.
 DIFFERENCES: dict[str, Callable[[int], tuple[Difference, ...]]] = {
-    "identity": cache(lambda axes: (Difference.of((1, (0,) * axes)),)),
+    "identity": cache(lambda axes: (Difference((1, (0,) * axes)),)),
     "gradient": cache(_first),
     "hessian": cache(_second),
 }

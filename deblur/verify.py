@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,46 +16,18 @@ from .problem import Problem, Solution
 from .terms import FORMULA
 
 
-@dataclass(frozen=True)
-class Diagnostics:
-    """Measured figures of a solution.
-
-    Attributes
-    ----------
-    residual : float
-        ‖b − A f‖ / ‖b‖ of the linear system; for a problem without one, the larger of the iteration's last relative
-        primal and dual residuals.
-    data_residual : float
-        ‖H f + b − g‖ / ‖g‖ over the pixels that are not hidden.
-    objective : float or None
-        D + λR; None for a method without a history.
-    difference : (k, c, M, N) array
-        g − H f − b.
-    sizes : (float, float)
-        Denominators of residual and data residual: ‖b‖ of the linear system, or 1 without one, and ‖g‖.
-    error : float
-        A bound on the relative error of the scene, ‖b − A f‖/(λ‖f‖); infinite where it is not needed or not known.
-    """
-
-    residual: float
-    data_residual: float
-    objective: float | None
-    difference: Array
-    sizes: tuple[float, float] = (1.0, 1.0)
-    error: float = math.inf
-
-
-def joined(parts: list[Diagnostics]) -> Diagnostics:
-    """The figures of several parts of an image together."""
+def joined(parts: list[Solution]) -> Solution:
+    """The measured figures of several parts of an image together, and how the worst of their iterations ended."""
+    worst = max(parts, key=lambda part: (not part.converged, part.iterations))
     if len(parts) == 1:
-        return parts[0]
-    sizes = np.array([v.sizes for v in parts])
-    left = sizes * [(v.residual, v.data_residual) for v in parts]
+        return worst
+    sizes = np.array([part.sizes for part in parts])
+    left = sizes * [(part.residual, part.data_residual) for part in parts]
     residual, data_residual = (
         math.hypot(*pair) / (math.hypot(*size) or 1.0) for pair, size in zip(left.T, sizes.T, strict=True)
     )
-    worst = max(v.error for v in parts)
-    return replace(parts[-1], residual=residual, data_residual=data_residual, error=worst)
+    error = max(part.error for part in parts)
+    return replace(worst, residual=residual, data_residual=data_residual, error=error)
 
 
 def small_residual(dtype: np.dtype) -> float:
@@ -68,8 +41,8 @@ def small_residual(dtype: np.dtype) -> float:
 
 def verify(
     problem: Problem, g: Array, solution: Solution, image: Array, keep: tuple[slice, ...] | None = None
-) -> Diagnostics:
-    """Measure a solution.
+) -> Solution:
+    """The solution with its measured figures, whatever its solver says.
 
     Parameters
     ----------
@@ -99,7 +72,7 @@ def verify(
         combined(g, seen, b=-1, out=pair[1])
         b, a = operator.adjoint(pair)
         found = residual_norms(b, a, scene, problem.lam, image, pair[1])
-        return _diagnostics(found, None, pair[1], problem, scene)
+        return _measured(problem, solution, found, None, pair[1])
     difference = combined(g, seen, b=-1)
     del seen
     if fidelity.background:
@@ -112,15 +85,15 @@ def verify(
         size, data_residual = norms_of(*shown)
         past = solution.history
         # A method that stopped before its first iteration, as on a black image, has converged.
-        last = 0.0 if past is None or not len(past.primal) else max(past.primal[-1], past.dual[-1])
-        return Diagnostics(float(last), data_residual / (size or 1.0), objective, difference, (1.0, size))
+        last = 0.0 if past is None or not len(past) else max(past.primal[-1], past.dual[-1])
+        return _measured(problem, solution, [1.0, float(last), size, data_residual], objective, difference)
     lam, where = problem.lam, ... if keep is None else (..., *keep)
     b = problem.right(g)
     if linear and problem.device.gpu is not None:
         parts = (b, operator.adjoint(difference), scene, image, difference)
         b, a, scene, image, shown_difference = (x[where] for x in parts)
         found = residual_norms(b, a, scene, lam, image, shown_difference)
-        return _diagnostics(found, objective, difference, problem, scene)
+        return _measured(problem, solution, found, objective, difference, where)
     if problem.regularizer == "natural":  # (BBᵀHᵀH + λI) f = BBᵀHᵀ g
         b = covariance(b, operator.boundary, problem.axes)
     [size] = norms_of(b[where])
@@ -135,22 +108,35 @@ def verify(
     else:
         r = combined(b, problem.normal(scene), b=-1)
     norms = [size, *norms_of(*(x[where] for x in (r, *shown)))]
-    return _diagnostics(norms, objective, difference, problem, scene[where])
+    return _measured(problem, solution, norms, objective, difference, where)
 
 
-def _diagnostics(
-    norms: list[float], objective: float | None, difference: Array, problem: Problem, scene: Array
-) -> Diagnostics:
+def _measured(
+    problem: Problem,
+    solution: Solution,
+    norms: list[float],
+    objective: float | None,
+    difference: Array,
+    where: Any = ...,
+) -> Solution:
+    """The solution with its figures, from the norms ‖b‖, ‖b − A f‖, ‖g‖ and ‖H f + b − g‖."""
     scale, residual, size, data_residual = norms
     error = math.inf
-    if residual > small_residual(problem.dtype) * scale and problem.regularizer == "identity" and problem.lam:
-        error = residual / ((problem.lam * norms_of(scene)[0]) or math.nan)
-    return Diagnostics(
-        residual / (scale or 1.0), data_residual / (size or 1.0), objective, difference, (scale, size), error
+    bounded = problem.quadratic and problem.regularizer == "identity" and problem.lam
+    if bounded and residual > small_residual(problem.dtype) * scale:
+        error = residual / ((problem.lam * norms_of(solution.scene[where])[0]) or math.nan)
+    return replace(
+        solution,
+        residual=residual / (scale or 1.0),
+        data_residual=data_residual / (size or 1.0),
+        objective=objective,
+        difference=difference,
+        sizes=(scale, size),
+        error=error,
     )
 
 
-def _in_frequency(problem: Problem, g: Array, solution: Solution, image: Array) -> Diagnostics:
+def _in_frequency(problem: Problem, g: Array, solution: Solution, image: Array) -> Solution:
     """The same for a periodic blur: both formulas agree there, and norms are those of spectra (Parseval)."""
     h = problem.blur.transfer(problem.dtype, problem.device)
     seen, sums = torus_gpu.residual_norms(g, solution.scene, h, problem.lam)
@@ -158,4 +144,4 @@ def _in_frequency(problem: Problem, g: Array, solution: Solution, image: Array) 
     residual, scale = (math.sqrt(s) for s in sums.tolist())
     objective = None if solution.history is None else problem.objective(g, solution.scene)
     norms = [scale, residual, *norms_of(image, difference)]
-    return _diagnostics(norms, objective, difference, problem, solution.scene)
+    return _measured(problem, solution, norms, objective, difference)

@@ -148,8 +148,8 @@ def check_spectrum(solver, blur, rng):
         filtered = ((lam / (values**2 + lam)) ** 2 * power).reshape(2, -1).sum(axis=1)
         expected = ((lam / (s**2 + lam))[:, None] ** 2 * (u.T @ columns) ** 2).sum(axis=0)
         assert np.abs(filtered - expected).max() <= 1e-12 * expected.max()
-    # H applied to the synthesis with weights 1/(1 + σ) against the same through U.
-    scene = spectrum.restore(g, 1 / (1 + values))
-    again = u @ ((s / (1 + s))[:, None] * (u.T @ columns))
+    # H applied to the synthesis with weights σ/(σ² + 0.1) against the same through U.
+    scene = spectrum.filtered(g, spectrum.tikhonov(0.1))
+    again = u @ ((s**2 / (s**2 + 0.1))[:, None] * (u.T @ columns))
     assert np.abs(blur.forward(scene).reshape(2, -1).T - again).max() <= 1e-12 * np.abs(again).max()
     assert solver.decompose(blur, np.dtype(np.float64), CPU) is spectrum  # kept on the blur

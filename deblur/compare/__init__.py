@@ -13,7 +13,7 @@ the like show its results. Imports only point down this list:
 ``pictures``         pictures as they are shown: 8 bits, compressed to fit a page
 ``limits``           the time limit and the peak of memory
 ``adapters/``        the methods: `own` for deblur's, one small file for each other package
-``findings``         `Settings`, `Row` and all rows together, as plain data
+``findings``         `Settings` and `Row` as plain data
 ``cases``            the pictures: truth, PSF and noise, and the part that a method sees
 ``record``           the machine, the versions, the commit
 ==================== ==================================================================================

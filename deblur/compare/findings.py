@@ -1,4 +1,4 @@
-"""The settings and the results of a comparison as plain data: `Settings`, `Row`, `Findings`."""
+"""The settings of a comparison and the results of each method as plain data: `Settings`, `Row`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
 from ..errors import check_choice, check_count, check_number
 from ..options import check_lam
-from .cases import Case
 
 #: How a row can end. Only "ok" rows have figures.
 STATUSES = ("ok", "refused", "not installed", "failed", "too slow")
@@ -162,29 +159,3 @@ class Settings:
         check_choice(self.other_boundary, ("own", "refuse"), "other_boundary")
         check_number(self.time_limit, "time_limit", above=True)
         check_count(self.repeats, "repeats", 0)
-
-
-@dataclass
-class Findings:
-    """The results of a comparison; `Comparison` adds their presentation and describes the fields."""
-
-    rows: list[Row]
-    cases: list[Case]
-    settings: Settings
-    sessions: list[dict[str, Any]]
-    complete: bool = True
-    #: 8-bit pictures by name; see `pictures.names`.
-    pictures: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but the pictures, as plain values."""
-        return {
-            "complete": self.complete,
-            "settings": vars(self.settings),
-            "sessions": self.sessions,
-            "cases": [
-                {"key": c.key, "name": c.name, "sigma": c.sigma, "truth": c.truth is not None, "notes": list(c.notes)}
-                for c in self.cases
-            ],
-            "rows": [row.to_dict() for row in self.rows],
-        }  # fmt: skip

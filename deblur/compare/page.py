@@ -18,15 +18,17 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from .cases import Case
-from .findings import Findings, Row
+from .findings import Row
 from .pictures import alike, as_8_bit, encode, names, residual_scale
 from .tables import MARKUP, cell, ranked, shown_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from .running import Comparison
 
-def page(found: Findings) -> str:
+
+def page(found: Comparison) -> str:
     """The whole page, under 5 MB: pictures are compressed, then reduced, until they fit."""
     panels = [_panel(found, case, f"case{n}") for n, case in enumerate(found.cases, 1)]
     uris, remark = encode({name: picture for panel in panels for name, picture in panel["pictures"].items()})
@@ -37,7 +39,7 @@ def page(found: Findings) -> str:
     return _template().render(values, settings=vars(found.settings), plots=_plots, notebook=False)
 
 
-def notebook_tables(found: Findings) -> str:
+def notebook_tables(found: Comparison) -> str:
     """The tables alone, for a notebook."""
     return _template().render(panels=[_panel(found, case, "") for case in found.cases], notebook=True)
 
@@ -55,7 +57,7 @@ def counted(things: Iterable[Any], noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-def _overview(found: Findings) -> list[tuple[str, list[tuple[float | None, str]]]]:
+def _overview(found: Comparison) -> list[tuple[str, list[tuple[float | None, str]]]]:
     """Each method over all cases, its figures and how they are printed; the largest mean gain first."""
     by_method: dict[str, list[Row]] = {}
     for row in found.rows:
@@ -85,7 +87,7 @@ def _sortable(value: float | str | None) -> str:
     return str(float(value)).replace("inf", "Infinity")
 
 
-def _panel(found: Findings, case: Case, name: str) -> dict[str, Any]:
+def _panel(found: Comparison, case: Case, name: str) -> dict[str, Any]:
     """One case of the page: its rows, by reason those that did not run, and its pictures by name.
 
     "groups" holds, by the name of their picture, rows whose pictures look the same.

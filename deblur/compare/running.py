@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from .. import image
 from ..errors import check_callback, check_choice
 from .adapters import PACKAGES, Entrant, entrants
 from .cases import Case, Task, make_cases
-from .findings import Findings, Row, Settings
+from .findings import Row, Settings
 from .page import notebook_tables, page
 from .record import environment
 from .scoring import baseline, score
@@ -25,7 +26,8 @@ from .tables import csv_table, markdown_tables, terminal_table
 Progress = Callable[[int, int, str], None]
 
 
-class Comparison(Findings):
+@dataclass
+class Comparison:
     """The results of a comparison.
 
     Attributes
@@ -41,6 +43,26 @@ class Comparison(Findings):
     pictures : dict of str to array
         8-bit pictures: "<row key>-restored", "<row key>-residual".
     """
+
+    rows: list[Row]
+    cases: list[Case]
+    settings: Settings
+    sessions: list[dict[str, Any]]
+    complete: bool = True
+    pictures: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the pictures, as plain values."""
+        return {
+            "complete": self.complete,
+            "settings": vars(self.settings),
+            "sessions": self.sessions,
+            "cases": [
+                {"key": c.key, "name": c.name, "sigma": c.sigma, "truth": c.truth is not None, "notes": list(c.notes)}
+                for c in self.cases
+            ],
+            "rows": [row.to_dict() for row in self.rows],
+        }  # fmt: skip
 
     def __str__(self) -> str:
         return terminal_table(self)

@@ -9,10 +9,13 @@ import re
 from collections.abc import Iterable
 from html import unescape
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .cases import Case
-from .findings import Findings, Row
+from .findings import Row
+
+if TYPE_CHECKING:
+    from .running import Comparison
 
 
 class Column(NamedTuple):
@@ -48,7 +51,7 @@ def cell(row: Row, column: str) -> str:
     return format(value / 2**20 if column == "peak_bytes" else value, _FORMS[column])
 
 
-def ranked(found: Findings, case: Case) -> tuple[list[Row], list[Row]]:
+def ranked(found: Comparison, case: Case) -> tuple[list[Row], list[Row]]:
     """The rows of a case that ran, best first, and those that did not.
 
     Best is by PSNR to a hundredth of a decibel, without a truth by whiteness; of equals the faster.
@@ -77,7 +80,7 @@ _ON_TERMINAL = (
 )  # fmt: skip
 
 
-def terminal_table(found: Findings, width: int | None = None) -> str:
+def terminal_table(found: Comparison, width: int | None = None) -> str:
     """The tables for a terminal `width` characters wide, without the least important columns where it is narrow."""
     out = []
     for case in found.cases:
@@ -101,7 +104,7 @@ def terminal_table(found: Findings, width: int | None = None) -> str:
     return "\n".join(out).rstrip("\n")
 
 
-def markdown_tables(found: Findings) -> str:
+def markdown_tables(found: Comparison) -> str:
     """A table for each case, the meaning of the columns, and the machine."""
 
     def line(cells: Iterable[str]) -> str:
@@ -136,7 +139,7 @@ def _escaped(text: str) -> str:
     return re.sub(r"([|\\`*_<>\[\]])", r"\\\1", text)
 
 
-def csv_table(found: Findings) -> str:
+def csv_table(found: Comparison) -> str:
     """One line a row, every scalar field."""
     names = [name for name in Row.__dataclass_fields__ if name not in ("history", "curve")]
     out = io.StringIO()

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ..device import Array, get_xp
 from ..norms import combined
 from ..vector_ops import Systems, SystemsGPU
-
-
-class Conjugate(NamedTuple):
-    """What `cg` returns."""
-
-    x: Array
-    iterations: int
-    residual: float
-    """The last measure: by default ‖b − A x‖/‖b‖. Not a number if the iteration broke down."""
 
 
 def cg(
@@ -28,7 +18,7 @@ def cg(
     precondition: Callable[[Array], Array] | None = None,
     rtol: float,
     max_iterations: int,
-) -> Conjugate:
+) -> tuple[Array, int, float]:
     """Solve A x = b, or many such systems side by side, by preconditioned conjugate gradients.
 
     Parameters
@@ -50,7 +40,10 @@ def cg(
 
     Returns
     -------
-    Conjugate
+    x : array of b's shape
+    iterations : int
+    residual : float
+        The last measure: by default ‖b − A x‖/‖b‖. Not a number if the iteration broke down.
 
     References
     ----------
@@ -74,4 +67,4 @@ def cg(
         n += 1
         ops.loop(step)
         residual = ops.residual()
-    return Conjugate(ops.x, n, residual)
+    return ops.x, n, residual

@@ -175,7 +175,7 @@ class _System:
             return (self.adjoint(self._free(self.forward(h))) + self.rough(h, lam)) * support
 
         small, inverse = self._preconditioner(lam)
-        return krylov.cg(
+        h, *_ = krylov.cg(
             normal,
             right * support,
             Systems(lambda a, b: (a * b).sum(axis=(-2, -1), keepdims=True)),
@@ -183,7 +183,8 @@ class _System:
             precondition=lambda r: support * small.filter(r, inverse),
             rtol=1e-5,
             max_iterations=200,
-        ).x
+        )
+        return h
 
     def _preconditioner(self, lam: float) -> tuple[Torus, np.ndarray]:
         """The inverse of the normal equations on a torus of twice the PSF's size.

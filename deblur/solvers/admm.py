@@ -39,14 +39,14 @@ from ..errors import ConvergenceError
 from ..normalization import Scale, shifted
 from ..norms import norms_of
 from ..pool import pool
-from ..problem import Problem, Solution
+from ..problem import Problem, Solution, history_of
 from ..terms import DIFFERENCES, REGULARIZERS
 from ..threads import all_cores, cores
 from . import admm_gpu
 from .admm_arrays import ArraySteps
 from .certificate import excess
 from .domain import BlockMap, domain_of, splits
-from .schedule import Schedule, history
+from .schedule import Schedule
 from .splits import Extrapolation, State, Steps
 
 
@@ -135,7 +135,7 @@ class Admm:
         return (
             state.x.shape == (*frames, *self.domain.shape)
             and state.x.dtype == self.problem.dtype
-            and [len(split.u) for split in state.splits] == [self.domain.parts, *kinds, *[1] * self.boxed]
+            and [len(split) for split in state.u] == [self.domain.parts, *kinds, *[1] * self.boxed]
         )
 
 
@@ -159,7 +159,6 @@ class _Run:
         else:
             steps.begin(self.schedule.rho)
             self.lam, lam = self.problem.lam, self.schedule.first_lam
-        self.priors = steps.splits[1 : 1 + len(factor.regularizers)]
         self.factor = factor
         self.past: list[tuple[int, Array]] = []  # scenes at the checks
         self._move_to(lam)
@@ -169,8 +168,8 @@ class _Run:
         if self.lam > 0 and lam > 0:
             ratio, most = lam / self.lam, self.schedule.stiffest
             stiffer = min(lam, most) / min(self.lam, most)
-            for split in self.priors:
-                split.rho *= ratio
+            for split in range(1, 1 + len(self.factor.regularizers)):
+                self.steps.rho[split] *= ratio
                 if stiffer != ratio:
                     self.steps.rescale(split, stiffer / ratio)
         self.lam = lam
@@ -181,7 +180,7 @@ class _Run:
         armed = self.lam <= self.problem.lam and schedule.excess == math.inf
         # A step that is off by more than the certificate sees stands still before the objective is near its minimum.
         self.steps.prepare(self.lam, schedule.rtol if schedule.excess == math.inf else 1e-4, armed)
-        self.extrapolation = Extrapolation(self.steps.splits)
+        self.extrapolation = Extrapolation(self.steps)
 
     def solution(self) -> Solution:
         """Iterate until the objective, or in a large scene the residuals, are within the tolerance, or no longer."""
@@ -224,7 +223,8 @@ class _Run:
             why = f"after {n} iterations the objective is at most {above:.1e} of itself above its minimum"
             why += f" (tolerance {schedule.excess:.1e})"
             why += f", and the image at most {away:.1e} of itself from the minimiser (tolerance 1e-2)" if away else ""
-        return Solution(self.scale.up(scene), n, converged, why, history(self.objective, self.worst), state)
+        history = history_of(self.objective, *zip(*self.worst, strict=True))
+        return Solution(self.scale.up(scene), n, converged, why, history, state)
 
     def _still(self, n: int) -> bool:
         """Whether the last half as many iterations again have moved the scene by at most 3e-3.
@@ -244,8 +244,8 @@ class _Run:
         factors = [self.schedule.balanced(*pair) for pair in self.steps.relative(sums).tolist()]
         # Beside a much larger ρ rounding hides what the other splits ask of x.
         most = 1e-3 / np.finfo(self.problem.dtype).eps * self.schedule.rho[0]
-        for split, factor in zip(self.steps.splits, factors, strict=True):
-            if factor != 1 and factor * split.rho <= most:
+        for split, factor in enumerate(factors):
+            if factor != 1 and factor * self.steps.rho[split] <= most:
                 self.steps.rescale(split, factor)
         if any(factor != 1 for factor in factors):
             self._prepare()
@@ -296,8 +296,8 @@ class DataStep:
     def advance(self, t: Array, rho: float, count: int) -> tuple[float, float, float]:
         """`count` iterations from the last x, at most 10: D, and the data's relative primal and dual residual."""
         steps = self._steps
-        steps.splits[-1].t[0][...] = t
-        steps.splits[-1].rho = rho
+        steps.t[-1][0][...] = t
+        steps.rho[-1] = rho
         steps.prepare(0.0, self.rtol, armed=False)
         steps.submit(count)
         last = steps.collect()[0][-1]

@@ -15,7 +15,7 @@ from ..norms import squares, total as sum_of
 from ..problem import Problem
 from ..terms import DIFFERENCES, Difference, Regularizer, inside
 from .domain import BlockMap
-from .splits import RELAXATION, Split, State, Steps
+from .splits import RELAXATION, State, Steps
 from .start import all_weights, first_scene
 
 if TYPE_CHECKING:
@@ -48,26 +48,27 @@ class ArraySteps(Steps):
         mode = "constant" if self.domain.pinned else "edge"
         self.x = x = self.xp.pad(scene, [(0, 0), (0, 0), *pads], mode=mode)
         block = self._block(x, 0, x.shape[2])
-        seen = [
+        self.u = [
             self.domain.blurred(x),
             *([d.forward(block) for d in self._stencils(p)] for p in self.factor.regularizers),
             *([[x.copy()]] if self.factor.boxed else []),
         ]
-        self.splits = [Split(u, [a.copy() for a in u], r) for u, r in zip(seen, rho, strict=False)]
+        self.t = [[a.copy() for a in split] for split in self.u]
+        self.rho = rho[: len(self.u)]
 
     def resume(self, state: State) -> None:
         state = state.copy(len(self.g))
-        self.x, self.splits = state.x, state.splits
+        self.x, self.u, self.t, self.rho = state.x, state.u, state.t, state.rho
 
     def prepare(self, lam: float, rtol: float, armed: bool) -> None:
         self.lam, self.tolerance = lam, rtol if armed else -1.0
         symbol: Array = 0 * sum(self.domain.squares)
-        for regularizer, split in zip(self.factor.regularizers, self.splits[1:], strict=False):
-            symbol = symbol + split.rho * self.domain.symbol(regularizer.differences)
+        for regularizer, rho in zip(self.factor.regularizers, self.rho[1:], strict=False):
+            symbol = symbol + rho * self.domain.symbol(regularizer.differences)
         if self.factor.boxed:
-            symbol = symbol + self.splits[-1].rho
+            symbol = symbol + self.rho[-1]
         # Errors of the step add to the residuals that decide when to stop.
-        self.step = self.domain.stepper(self.splits[0].rho, symbol, 1e-2 * rtol, self.blocks)
+        self.step = self.domain.stepper(self.rho[0], symbol, 1e-2 * rtol, self.blocks)
 
     def submit(self, count: int) -> None:
         self.count = count
@@ -75,15 +76,15 @@ class ArraySteps(Steps):
     def collect(self) -> tuple[np.ndarray, bool]:
         rows: list[np.ndarray] = []
         for _ in range(self.count):
-            self.x, kx = self.step(self.splits[0].t, self._right_side(), self.x)
+            self.x, kx = self.step(self.t[0], self._right_side(), self.x)
             rows.append(np.concatenate([self._update_data(kx), self._update_others()]))
             if bool(self.relative(rows[-1]).max() <= self.tolerance):
                 return np.array(rows), True
         return np.array(rows), False
 
-    def rescale(self, split: Split, factor: float) -> None:
-        split.rho *= factor
-        for u, t in zip(split.u, split.t, strict=True):
+    def rescale(self, split: int, factor: float) -> None:
+        self.rho[split] *= factor
+        for u, t in zip(self.u[split], self.t[split], strict=True):
             t[...] = u + (t - u) * (1 / factor)
 
     # -- the steps ---------------------------------------------------------------------------
@@ -123,24 +124,23 @@ class ArraySteps(Steps):
         def gather(i: int, rows: slice) -> None:
             out = self.right[i, :, rows]
             if self.factor.boxed:
-                box = self.splits[-1]
-                self.xp.multiply(box.t[0][i, :, rows], box.rho, out=out)
+                self.xp.multiply(self.t[-1][0][i, :, rows], self.rho[-1], out=out)
             else:
                 out[...] = 0
-            for regularizer, split in zip(self.factor.regularizers, self.splits[1:], strict=False):
-                for d, t in zip(self._stencils(regularizer), split.t, strict=True):
+            for p, regularizer in enumerate(self.factor.regularizers, 1):
+                for d, t in zip(self._stencils(regularizer), self.t[p], strict=True):
                     mode = self.domain.border if d.even else self.domain.adjoint_border
-                    _add(out, d.adjoint(self._block(t[i], rows.start, rows.stop, mode)), t.dtype.type(split.rho))
+                    _add(out, d.adjoint(self._block(t[i], rows.start, rows.stop, mode)), t.dtype.type(self.rho[p]))
 
         self.blocks(gather, self.shape[2])
         return self.right
 
     def _update_data(self, kx: list[Array]) -> np.ndarray:
         """The copy of K x, its dual, and the sums of its split."""
-        split, fidelity, domain = self.splits[0], self.problem.fidelity, self.domain
+        rho, fidelity, domain = self.rho[0], self.problem.fidelity, self.domain
 
         def data(i: int, rows: slice) -> list:
-            a, u, t = ([v[i, :, rows] for v in kind] for kind in (kx, split.u, split.t))
+            a, u, t = ([v[i, :, rows] for v in kind] for kind in (kx, self.u[0], self.t[0]))
             q = [_relaxed(*parts) for parts in zip(a, u, t, strict=True)]
             new = [v.copy() for v in q]  # as they are beyond the frame, where there are no data
             top, sides = range(domain.data_shape[0])[domain.frame[0]], domain.frame[1:]
@@ -151,12 +151,12 @@ class ArraySteps(Steps):
             at = (slice(None), slice(first - rows.start, last - rows.start), *sides)
             g, w = self.g[i, :, image], self.w[i % len(self.w), :, image]
             if not domain.mixed:
-                seen = new[0][at] = fidelity.prox(q[0][at], g, w, split.rho)
+                seen = new[0][at] = fidelity.prox(q[0][at], g, w, rho)
             else:
                 # The data see Σ m q alone, and what moves it is spread over all q as m is.
                 mixed, power = [m[here] for m in domain.mixed], domain.mixed_power[here]
                 before = sum(m * v[at] for m, v in zip(mixed, q, strict=True))
-                seen = fidelity.prox(before, g, w, split.rho / power)
+                seen = fidelity.prox(before, g, w, rho / power)
                 move = (seen - before) / power
                 for m, v in zip(mixed, new, strict=True):
                     v[at] += m * move
@@ -172,23 +172,23 @@ class ArraySteps(Steps):
         def priors(i: int, rows: slice) -> list:
             block = self._block(x[i], rows.start, rows.stop)
             found: list = []
-            for regularizer, split in zip(regularizers, self.splits[1:], strict=False):
+            for p, regularizer in enumerate(regularizers, 1):
                 kinds = self._stencils(regularizer)
                 a = [d.forward(block) for d in kinds]
-                u, t = ([v[i, :, rows] for v in kind] for kind in (split.u, split.t))
+                u, t = ([v[i, :, rows] for v in kind] for kind in (self.u[p], self.t[p]))
                 q = [_relaxed(*parts) for parts in zip(a, u, t, strict=True)]
                 free = [(n, e) for n, d in enumerate(kinds) for e in self._uncounted(d, rows)]
                 kept = [q[n][e].copy() for n, e in free]
                 for n, e in free:
                     q[n][e] = 0
-                new = regularizer.prox([v[None] for v in q], self.lam / split.rho)
+                new = regularizer.prox([v[None] for v in q], self.lam / self.rho[p])
                 value = self.lam * regularizer.total(new)
                 new = [v[0] for v in new]
                 for (n, e), v in zip(free, kept, strict=True):
                     q[n][e] = new[n][e] = v
                 found.append([value, *_stored(a, u, t, q, new)])
             if self.factor.boxed and not self.held:
-                a, u, t = ([v[i, :, rows]] for v in (x, self.splits[-1].u[0], self.splits[-1].t[0]))
+                a, u, t = ([v[i, :, rows]] for v in (x, self.u[-1][0], self.t[-1][0]))
                 q = [_relaxed(a[0], u[0], t[0])]
                 found.append([0.0, *_stored(a, u, t, q, [self._boxed(q[0], rows)])])
             return found
@@ -196,7 +196,7 @@ class ArraySteps(Steps):
         if not self.held:
             return _totals(self.blocks(priors, x.shape[2]))
         if not self.domain.pinned:
-            t, scene = self.splits[-1].t[0], (..., *self.domain.scene)
+            t, scene = self.t[-1][0], (..., *self.domain.scene)
             inner = t[scene].copy()
             t[...] = x
             t[scene] = inner

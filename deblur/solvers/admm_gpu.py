@@ -29,7 +29,7 @@ from ..pool import pool
 from ..problem import Problem
 from ..terms import KINDS, NORMS, ORDER, REGULARIZERS, Regularizer
 from .domain import Domain, TorusDomain
-from .splits import RELAXATION, Split, State, Steps
+from .splits import RELAXATION, State, Steps
 from .start import brightness_of, filled
 
 _AT = kernels.Constants("admm")
@@ -117,12 +117,13 @@ class GpuSteps(Steps):
         self._plans = torus_gpu.new_plans(shape[2:], 2 * planes, dtype)
         self._one, self._several = Loop(1), Loop(0)
         # The data's t is the last array but one, next to the right-hand side, which is transformed with it.
-        self.x, self.splits, at = store[0], [Split([store[1]], [store[-2]], 0.0)], 2
+        self.x, self.u, self.t, self.rho, at = store[0], [[store[1]]], [[store[-2]]], [0.0], 2
         self._records = [0]  # where each split's sums are
         for place, count in enumerate(counts, start=1):
             if count:
-                u, t = store[at : at + count], store[at + count : at + 2 * count]
-                self.splits.append(Split(list(u), list(t), 0.0))
+                self.u.append(list(store[at : at + count]))
+                self.t.append(list(store[at + count : at + 2 * count]))
+                self.rho.append(0.0)
                 self._records.append(place)
                 at += 2 * count
 
@@ -158,29 +159,28 @@ class GpuSteps(Steps):
         self.control[: _AT.CONTROL].set(control)  # with these the step takes the right-hand side for x
         self._transform()
         self._launch("first_copies", self.store, *self._layout, self.fresh)
-        for split, r in zip(self.splits, rho, strict=False):
-            split.rho = r
+        self.rho = rho[: len(self.u)]
 
     def resume(self, state: State) -> None:
-        self.x[...] = state.x
-        for own, old in zip(self.splits, state.splits, strict=True):
-            own.rho = old.rho
-            for to, part in zip([*own.u, *own.t], [*old.u, *old.t], strict=True):
+        self.x[...], self.rho = state.x, [*state.rho]
+        for own, old in zip([*self.u, *self.t], [*state.u, *state.t], strict=True):
+            for to, part in zip(own, old, strict=True):
                 to[...] = part
 
     def prepare(self, lam: float, rtol: float, armed: bool) -> None:
         problem, at, c = self.problem, _AT, np.zeros(_AT.CONTROL)
-        fidelity, data, priors = problem.fidelity, self.splits[0], self.splits[1 : 1 + len(self.regularizers)]
+        fidelity = problem.fidelity
         c[at.COUNT], c[at.ARMED], c[at.TOLERANCE], c[at.LEAST_SIZE] = self.count, armed, rtol, self.least_size
         c[at.RELAXATION], c[at.SCALE] = RELAXATION, self._scale()
-        c[at.RHO] = data.rho
-        c[at.RHO + 3] = self.splits[-1].rho if self.layout["boxed"] else 0.0
-        most = data.rho * problem.operator.norm_bound**2 + c[at.RHO + 3]
-        for i, (regularizer, split) in enumerate(zip(self.regularizers, priors, strict=True)):
-            c[at.RHO + 1 + i] = split.rho
-            c[at.TAU + i] = lam / split.rho * regularizer.weight
+        c[at.RHO] = self.rho[0]
+        c[at.RHO + 3] = self.rho[-1] if self.layout["boxed"] else 0.0
+        most = self.rho[0] * problem.operator.norm_bound**2 + c[at.RHO + 3]
+        for i, regularizer in enumerate(self.regularizers):
+            rho = self.rho[1 + i]
+            c[at.RHO + 1 + i] = rho
+            c[at.TAU + i] = lam / rho * regularizer.weight
             c[at.WEIGHT + i] = lam * regularizer.weight
-            most += split.rho * 8.0 ** ORDER[regularizer.differences]  # the largest of the symbol
+            most += rho * 8.0 ** ORDER[regularizer.differences]  # the largest of the symbol
         c[at.FLOOR] = float(np.finfo(self.dtype).eps) * most
         c[at.BACKGROUND], c[at.DELTA], c[at.LEAST] = fidelity.background, fidelity.delta, self._least
         c[at.LOW], c[at.HIGH] = problem.bounds or (0.0, 0.0)
@@ -199,9 +199,9 @@ class GpuSteps(Steps):
         records = control[_AT.CONTROL :].reshape(-1, _AT.SPLITS, _AT.SUMS)[:, self._records]
         return records[[i % _AT.BATCH for i in range(before, self.count)]], bool(control[_AT.DONE])
 
-    def rescale(self, split: Split, factor: float) -> None:
-        split.rho *= factor
-        for u, t in zip(split.u, split.t, strict=True):
+    def rescale(self, split: int, factor: float) -> None:
+        self.rho[split] *= factor
+        for u, t in zip(self.u[split], self.t[split], strict=True):
             self._launch("rescale", u, t, u.size, 1 / factor)
 
     def state(self, lam: float, scale: Scale) -> State:

@@ -56,16 +56,16 @@ def excess(factor: Admm, steps: Steps, copies: float) -> tuple[float, float, flo
     scene = x[inner] if problem.bounds is None else x[inner].clip(*problem.bounds)
     z = problem.xp.zeros_like(x) if domain.pinned else x.copy()
     z[inner] = scene
-    data, *others = steps.splits
-    shown, y = domain.blurred(z), data.dual
-    linear, s = _products(y, shown, data.u), domain.transposed(y)
-    for regularizer, split in zip(factor.regularizers, others, strict=False):
-        y, u = ([part[inner] for part in kind] for kind in (split.dual, split.u))
+    shown, y = domain.blurred(z), steps.dual(0)
+    linear, s = _products(y, shown, steps.u[0]), domain.transposed(y)
+    for p, regularizer in enumerate(factor.regularizers, 1):
+        y, u = ([part[inner] for part in kind] for kind in (steps.dual(p), steps.u[p]))
         linear += _products(y, differences(scene, regularizer.differences, *options), u)
         s[inner] += adjoint_differences(y, regularizer.differences, *options)
     if factor.boxed:
-        linear += _products(others[-1].dual, [z], others[-1].u)
-        s += others[-1].dual[0]
+        y = steps.dual(-1)
+        linear += _products(y, [z], steps.u[-1])
+        s += y[0]
     seen = domain.mixture(shown)[(..., *domain.frame)]
     objective = problem.objective(steps.g, scene, seen)
     (left, size), mu = norms_of(s[inner] if domain.pinned else s, z), _curvature(factor, problem)

@@ -375,5 +375,5 @@ def _followed(problem: Problem, g: Array, scene: Array, exact: Factor | None) ->
     with all_cores():
         # The inner product of each frame and colour, (k, c, 1, 1).
         systems = Systems(lambda a, b: (a * b).sum(axis=(2, 3), keepdims=True))
-        found = krylov.cg(normal, right, systems, rtol=1e-7, max_iterations=600)
-    return _bounded(problem, list(scene + found.x))
+        moved, *_ = krylov.cg(normal, right, systems, rtol=1e-7, max_iterations=600)
+    return _bounded(problem, list(scene + moved))

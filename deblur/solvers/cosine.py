@@ -27,7 +27,7 @@ from ..device import Array, Device, freed
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import Factor, Problem
-from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, quadrant, symbol_at
+from .spectrum import SpectralFactor, Spectrum, quadrant, symbol_at
 
 
 def refuses(problem: Problem) -> str | None:
@@ -61,7 +61,7 @@ def prepare(problem: Problem) -> Factor:
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
 
 
-class CosineSpectrum(OrthogonalSpectrum):
+class CosineSpectrum(Spectrum):
     """The spectrum of a blur that is diagonal under the DCT-II."""
 
     def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:

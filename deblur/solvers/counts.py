@@ -47,7 +47,7 @@ def variance(problem: Problem, g: Array) -> Array:
     if problem.axes != 2 or min(g.shape[-2:]) < 4:
         return counted
     seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
-    model = estimate_noise_model(seen, psf)._replace(left=psf_noise(seen, psf).left)  # by an error of the PSF
+    model = estimate_noise_model(seen)._replace(left=psf_noise(seen, psf).left)  # by an error of the PSF
     return problem.xp.maximum(counted, model.variance(g))
 
 

@@ -333,7 +333,7 @@ class SceneDomain(Domain):
 
             systems = Systems(dot, measure)
             most = self._STEPS
-            x = x + cg(apply, r, systems, precondition=precondition, rtol=tolerance, max_iterations=most).x
+            x = x + cg(apply, r, systems, precondition=precondition, rtol=tolerance, max_iterations=most)[0]
             held.update(x=x, kx=kx, steps=held["steps"] + 1)
             return x, [kx]
 

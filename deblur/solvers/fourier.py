@@ -18,28 +18,27 @@ and Filtering*, SIAM 2006, section 4.2.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import DTypeLike
 
 from ..device import Array, Device, get_xp
-from ..operators import torus_gpu
 from ..operators.blur import Blur
-from ..problem import Direct, Factor, Problem
-from ..threads import all_cores
-from .spectrum import Spectrum, check_regular, regular_from
+from ..problem import Factor, Problem
+from .spectrum import SpectralFactor, Spectrum
 
 
 class FourierSpectrum(Spectrum):
     """The spectrum of a periodic blur; transforms of real data keep half of it."""
 
     def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
-        self._torus = blur.torus(device)
-        values = blur.transfer(dtype, device)
-        modulus = abs(values)
-        self.singular_values = self._whole(modulus)
-        safe = modulus + (modulus == 0)
-        self._phase = values.conj() / safe  # v_i = phase · u_i; any phase will do where σ = 0
-        self._scale = 1 / np.sqrt(blur.shape[0])
+        super().__init__(blur.transfer(dtype, device))
+        self._torus, self._scale = blur.torus(device), 1 / np.sqrt(blur.shape[0])
+
+    @cached_property
+    def singular_values(self) -> Array:
+        return self._whole(abs(self.values))
 
     def _whole(self, half: Array) -> Array:
         """The moduli of all frequencies from those of the half that a real transform keeps."""
@@ -50,11 +49,17 @@ class FourierSpectrum(Spectrum):
             mirrored = mirrored.take(-xp.arange(n) % n, axis)
         return xp.concatenate([half, mirrored], axis=-1)
 
-    def coefficients(self, g: Array) -> Array:
-        return self._whole(abs(self._torus.analyse(g)) * g.dtype.type(self._scale))
+    def analyse(self, x: Array) -> Array:
+        return self._torus.analyse(x)
 
-    def restore(self, g: Array, weights: Array) -> Array:
-        return self._torus.filter(g, weights[..., : self._phase.shape[-1]] * self._phase)
+    def synthesise(self, x: Array) -> Array:
+        return self._torus.synthesise(x, overwrite=True)
+
+    def coefficients(self, g: Array) -> Array:
+        return self._whole(abs(self.analyse(g)) * g.dtype.type(self._scale))
+
+    def filtered(self, g: Array, by: Array) -> Array:
+        return self._torus.filter(g, by)
 
 
 def refuses(problem: Problem) -> str | None:
@@ -78,23 +83,4 @@ def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
 
 def prepare(problem: Problem) -> Factor:
     """The filter in frequency; a solve costs two transforms."""
-    return _Division(problem)
-
-
-class _Division(Direct):
-    """conj(ĥ) / (|ĥ|² + λ) on the half of the frequencies that a real transform keeps."""
-
-    def __init__(self, problem: Problem) -> None:
-        h = problem.blur.transfer(problem.dtype, problem.device)
-        # However small |ĥ| comes to be, with such a λ there is an inverse.
-        if not problem.lam > regular_from(problem.dtype, problem.blur.norm_bound):
-            check_regular(abs(h), problem.lam)
-        if problem.device.gpu is not None:
-            self._multiplier = torus_gpu.quotient(h, problem.lam)
-        else:
-            self._multiplier = h.conj() / (abs(h) ** 2 + float(problem.lam))
-        self._torus = problem.blur.torus(problem.device)
-
-    @all_cores()
-    def scenes(self, g: Array) -> Array:
-        return self._torus.filter(g, self._multiplier)
+    return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)

@@ -47,7 +47,7 @@ from ..operators.blur import Blur, axis_matrix
 from ..operators.normal import two_a_place
 from ..problem import Factor, Problem
 from ..threads import all_cores
-from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum
+from .spectrum import SpectralFactor, Spectrum
 
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)  # relative to the largest entry
 # Pixels of an axis up to which a GPU multiplies with whole matrices: half of the operations are not worth the launches.
@@ -83,7 +83,7 @@ def prepare(problem: Problem) -> Factor:
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
 
 
-class KroneckerSpectrum(OrthogonalSpectrum):
+class KroneckerSpectrum(Spectrum):
     """The spectrum of H = C ⊗ R. Decomposed in float64, stored in `dtype`."""
 
     def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:

@@ -15,19 +15,18 @@ from ..errors import check_number
 from ..kernels import pixelwise
 from ..normalization import shifted
 from ..norms import alike, combined, largest, total, totals
-from ..operators.torus import Torus
 from ..problem import Problem
 from .start import filled, smoothed
-from .whittle import cells, power_of
+from .whittle import Cells, cells, power_of
 
 _SIDES = (32, 16, 8, 4)  # of the blocks: the first of which three fit along each side
 _BLOCKS = 4096  # with more of them a frame is sampled
 _SHARE = 0.15  # of a block's frequencies: those at which a picture has least
-_LEAKS = 1e-4  # part of a picture's power that remains where the blur leaves nothing
 _PARTS = (0.5, 0.2, 0.05, 0.02)  # of the blocks, from most to least, that are taken to hold only noise
 _ALIKE = 0.99  # part of the blocks of pure noise that are kept to refine its power
 _CLIPPED = 1e-3  # part of the pixels at an end of the range: clipping, if more; a block may have it
 _BAND = (0.18, 0.3)  # middle frequencies, in cycles per pixel
+_WRONG = 1.2  # power at a PSF's zeros over that of the quietest blocks from which the PSF is wrong
 _COLOURED = 1.2  # power at fine over that at middle frequencies above which noise has no single level
 
 
@@ -36,7 +35,8 @@ def estimate_noise(g: Array, psf: Array | None = None, axes: int = 2) -> float:
 
     The image is cut into blocks of 32 x 32 pixels, and each block gives its power at the finest frequencies. In the
     quietest blocks this is the power of the noise: their quantiles are divided by those of pure noise [1]_. Blocks
-    with clipped pixels do not count. With the PSF the frequencies are those that the blur leaves least of.
+    with clipped pixels do not count. A PSF that leaves next to nothing of some frequencies shows the noise there, under
+    any texture, by the fit of `psf_error`.
 
     Parameters
     ----------
@@ -93,24 +93,23 @@ def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
         scatter = abs(np.diff(asnumpy(g).astype(np.float64), 3, axis=-1)) / math.sqrt(20)
         scatter = scatter[scatter > 1e-12 * largest(g)]  # as of blocks: values that are all the same hold no noise
         return (1.4826 * float(np.median(scatter)) if scatter.size else 0.0), 1.0
-    frames = [x for x in _noise_blocks(g, psf, _SIDES) if len(x.least)]
+    blocks, freedom = _noise_blocks(g, _SIDES)
+    frames = [frame for frame in blocks if frame.size]
     if not frames:
         return 0.0, 0.0
-    power = sum(_quiet(x.least, x.freedom) for x in frames) / math.prod(g.shape[:-2])
-    return math.sqrt(power), float(np.median([_colour(x) for x in frames]))
+    power = sum(_quiet(least, freedom) for _, _, least in frames) / math.prod(g.shape[:-2])
+    fit = None if psf is None or axes > 2 else _spectrum_fit(g, asnumpy(psf).astype(np.float64))
+    if fit is not None and fit[0].zeros:
+        at_zeros = math.exp(fit[0].fitted(fit[1], None, 0.0)[0][-1])
+        power = at_zeros if at_zeros < _WRONG * power else power
+    return math.sqrt(power), float(np.median([_colour(middle, least, freedom) for _, middle, least in frames]))
 
 
-class _Blocks(NamedTuple):
-    """Blocks of one frame that show noise: mean values, and powers at middle and at the least frequencies."""
+def _noise_blocks(g: Array, sides: tuple[int, ...]) -> tuple[list[np.ndarray], float]:
+    """(the blocks of each frame that show noise, shape of the gamma distribution of pure noise), of a checked image.
 
-    means: np.ndarray
-    middle: np.ndarray
-    least: np.ndarray
-    freedom: float  # shape of the gamma distribution of `least`, for pure noise
-
-
-def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_Blocks]:
-    """The blocks of each frame, after a check of the image."""
+    Of the n blocks of a frame an array (3, n): mean values, and powers at middle and at the least frequencies.
+    """
     g = as_real(g, "the image")
     if g.ndim < 2 or not shows_noise(g, 2):
         raise ValueError(
@@ -124,9 +123,7 @@ def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_
     window = np.outer(hann, hann) / (hann @ hann)  # white noise keeps its power at each frequency
     squares = np.fft.fftfreq(side)[:, None] ** 2 + np.fft.rfftfreq(side) ** 2
     band = (squares > _BAND[0] ** 2) & (squares < _BAND[1] ** 2)
-    if psf is not None and psf.ndim == 3:  # what constant light along the first axis sees of it
-        psf = psf.sum(axis=0)
-    least = _least(squares, None if psf is None else asnumpy(psf).astype(np.float64))
+    least = squares >= np.quantile(squares, 1 - _SHARE)
     freedom = _freedom(window, least)
     # The mean power over the frequencies of a mask, as a product with real and imaginary parts.
     masks = np.stack([np.repeat(at.ravel() / at.sum(), 2) for at in (band, least)], axis=1)
@@ -142,8 +139,8 @@ def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_
         parts = get_fft(xp).rfft2(combined(blocks, by=window, out=blocks)).view(np.float64)
         of_band, of_least = asnumpy(combined(parts, by=parts, out=parts).reshape(len(blocks), -1) @ masks).T
         some = some & (of_least > smallest)  # what is smaller belongs to clipped or painted areas
-        found.append(_Blocks(asnumpy(means)[some], of_band[some], of_least[some], freedom))
-    return found
+        found.append(np.stack([asnumpy(means), of_band, of_least])[:, some])
+    return found, freedom
 
 
 def _sampled(g: Array, side: int) -> Array:
@@ -248,15 +245,13 @@ class NoiseModel(NamedTuple):
         return (weights / weights.mean()).astype(variance.dtype)
 
 
-def estimate_noise_model(g: Array, psf: Array | None = None) -> NoiseModel:
+def estimate_noise_model(g: Array) -> NoiseModel:
     """Photon gain and read noise of an image, from how the noise of its quiet parts grows with their brightness.
 
     Parameters
     ----------
     g : (..., M, N) array
         An image, or frames with the same noise, in units of light (0 is black).
-    psf : (m, n) array, optional
-        Of the blur, if known.
 
     Returns
     -------
@@ -271,7 +266,8 @@ def estimate_noise_model(g: Array, psf: Array | None = None) -> NoiseModel:
     -----
     The blocks of `estimate_noise` are sorted by brightness. The quietest blocks of each part give its variance, and a
     line without negative coefficients is fitted by least squares that weigh a part less if it lies above the line,
-    since picture detail only adds variance [1]_. The line then equalises the blocks within each part.
+    since picture detail only adds variance [1]_. The read noise is at least that of rounding. The line then equalises
+    the blocks within each part.
 
     References
     ----------
@@ -280,19 +276,22 @@ def estimate_noise_model(g: Array, psf: Array | None = None) -> NoiseModel:
     """
     from scipy.optimize import nnls
 
-    blocks = _noise_blocks(g, psf, _SIDES[1:])
-    means, least = np.concatenate([(np.maximum(x.means, 0), x.least) for x in blocks], axis=1)
+    blocks, freedom = _noise_blocks(g, _SIDES[1:])
+    means, _, least = np.concatenate(blocks, axis=1)
+    means = np.maximum(means, 0)
     if not len(least):
         return NoiseModel(0.0, 0.0)
     parts = np.array_split(np.argsort(means), max(1, min(16, len(means) // 40)))
     values, line = np.array([means[part].mean() for part in parts]), np.ones(len(means))
+    rounding = step_of(g) ** 2 / 12
     sides = np.stack([values, np.ones_like(values)], axis=1)
     for _ in range(6):
-        quiet = [_quiet(least[part] / line[part], blocks[0].freedom) for part in parts]
+        quiet = [_quiet(least[part] / line[part], freedom) for part in parts]
         variances = np.array([power * line[part].mean() for power, part in zip(quiet, parts, strict=True)])
         weight = 1 / variances
         for _ in range(6):
-            (gain, square), _ = nnls(sides * weight[:, None], variances * weight)
+            (gain, square), _ = nnls(sides * weight[:, None], (variances - rounding) * weight)
+            square += rounding
             fidelity = np.maximum(gain * values + square, np.finfo(float).tiny)
             weight = np.minimum(fidelity / variances, 1) ** 2 / fidelity
         line = np.maximum(gain * means + square, np.finfo(float).tiny)
@@ -360,7 +359,7 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
         model = model._replace(read=max(model.read, math.sqrt(noise_variance(problem, g))))  # JPEG hides fine noise
     if noise is None and fidelity.weights is None and problem.axes > 1:
         net = seen - fidelity.background if fidelity.background else seen
-        light, bright = estimate_noise_model(net, psf), float(total(seen)) / seen.size
+        light, bright = estimate_noise_model(net), float(total(seen)) / seen.size
         # No pixel holds more than 10⁶ photons: a smaller gain is texture.
         if light.gain * bright > max(5 * light.read**2, model.left**2, 1e-6 * largest(net) * bright):
             model = model._replace(gain=light.gain, read=light.read, light=bright)
@@ -371,17 +370,10 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
 
 def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: float | None = None) -> NoiseModel:
     """`psf_error` with the noise that the error leaves in the image; for a checked image."""
-    nothing, reach = NoiseModel(0.0, noise or 0.0, 0.0, math.inf), max(psf.shape)
-    edges = [min(m // 2, n // 16) for m, n in zip(psf.shape, g.shape[-2:], strict=True)]  # the boundary's part
-    g = g[..., edges[0] : g.shape[-2] - edges[0], edges[1] : g.shape[-1] - edges[1]]
-    side = min(max(256, 4 * reach), *g.shape[-2:])
-    if side < max(32, 2 * reach) or abs(psf.sum()) <= 1e-3 * abs(psf).sum():
-        return nothing
-    power = power_of(g, side)
-    found = cells(side, psf.shape, np.ascontiguousarray(psf, np.float64).tobytes())
-    means = found.means(power)
-    if not means.max() > (max(1e-12, 8 * float(np.finfo(g.dtype).eps)) * largest(g)) ** 2:
-        return nothing
+    fit = _spectrum_fit(g, psf)
+    if fit is None:
+        return NoiseModel(0.0, noise or 0.0, 0.0, math.inf)
+    found, means = fit
     wrong, loss, scatter, deviation = found.fitted(means, noise, error)
     square, white = np.exp(wrong[-2:]).tolist()
     if error is None:
@@ -394,19 +386,17 @@ def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: floa
     return NoiseModel(0.0, math.sqrt(white), epsilon, uncertainty, math.sqrt(square * fine))
 
 
-def _least(squares: np.ndarray, psf: np.ndarray | None) -> np.ndarray:
-    """Where in the half spectrum of a block a blurred picture, whose power falls as 1/f², has least."""
-    side = len(squares)
-    picture = 1 / np.maximum(squares, 1 / side**4)
-    if psf is not None:
-        finer = -(-max(psf.shape) // side)
-        power = Torus((finer * side, finer * side)).power(psf)[::finer, ::finer]
-        power = np.pad(power, ((1, 1), (0, 0)), mode="wrap")  # the window spreads values over eight neighbours
-        power = np.pad(power[:-2] + power[1:-1] + power[2:], ((0, 0), (1, 1)), mode="reflect")
-        power = (power[:, :-2] + power[:, 1:-1] + power[:, 2:]) / 9
-        picture *= power / max(float(power.max()), np.finfo(float).tiny) + _LEAKS
-    count = max(round(_SHARE * picture.size), 1)
-    return picture <= np.partition(picture.ravel(), count - 1)[count - 1]
+def _spectrum_fit(g: Array, psf: np.ndarray) -> tuple[Cells, np.ndarray] | None:
+    """The cells of frequencies for a PSF, and an image's power in them; None if it is too small or too flat."""
+    edges = [min(m // 2, n // 16) for m, n in zip(psf.shape, g.shape[-2:], strict=True)]  # the boundary's part
+    g = g[..., edges[0] : g.shape[-2] - edges[0], edges[1] : g.shape[-1] - edges[1]]
+    side = min(max(256, 4 * max(psf.shape)), *g.shape[-2:])
+    if side < max(32, 2 * max(psf.shape)) or abs(psf.sum()) <= 1e-3 * abs(psf).sum():
+        return None
+    found = cells(side, psf.shape, np.ascontiguousarray(psf, np.float64).tobytes())
+    means = found.means(power_of(g, side))
+    shows = means.max() > (max(1e-12, 8 * float(np.finfo(g.dtype).eps)) * largest(g)) ** 2
+    return (found, means) if shows else None
 
 
 def _freedom(window: np.ndarray, at: np.ndarray) -> float:
@@ -431,12 +421,12 @@ def _quiet(of_block: np.ndarray, freedom: float) -> float:
     return min(power, float(ordered[[(alike - 1) // 2, alike // 2]].mean() / middle)) if alike else power
 
 
-def _colour(blocks: _Blocks) -> float:
+def _colour(middle: np.ndarray, least: np.ndarray, freedom: float) -> float:
     """The noise's power at the least over that at middle frequencies, less four standard deviations: 1 if white."""
-    both = blocks.middle + blocks.least
+    both = middle + least
     quiet = both <= np.quantile(both, 0.1)
-    chance = math.sqrt(2 / (blocks.freedom * float(quiet.sum())))
-    return float(blocks.least[quiet].mean() / blocks.middle[quiet].mean()) / (1 + 4 * chance)
+    chance = math.sqrt(2 / (freedom * float(quiet.sum())))
+    return float(least[quiet].mean() / middle[quiet].mean()) / (1 + 4 * chance)
 
 
 def check_noise(noise: float | None) -> float | None:
@@ -461,7 +451,7 @@ def noise_variance(problem: Problem, g: Array) -> float:
         xp = get_xp(g)
         least = noise_level(2 * xp.sqrt(xp.maximum(seen, 0)), axes=problem.axes) ** 2
         # Where no photon was counted there is no noise, whatever the gain.
-        return least if problem.axes == 1 else max(least, estimate_noise_model(seen, psf).gain)
+        return least if problem.axes == 1 else max(least, estimate_noise_model(seen).gain)
     return max(noise_level(seen, psf, problem.axes) ** 2, step_of(g) ** 2 / 12)
 
 

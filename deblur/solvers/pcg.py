@@ -285,7 +285,7 @@ class _Conjugate:
             return self._domain.filter(r, self._inverse)
 
         systems = image_systems(r[:, None], measure, True)
-        found = cg(
+        z, iterations, left = cg(
             product,
             r[:, None],
             systems,
@@ -293,7 +293,7 @@ class _Conjugate:
             rtol=0.5 * target,
             max_iterations=_limit(problem) - done,
         )
-        return found.x[:, 0], found.iterations, found.residual <= 0.5 * target
+        return z[:, 0], iterations, left <= 0.5 * target
 
 
 class _OnBorder:

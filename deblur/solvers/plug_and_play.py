@@ -26,10 +26,9 @@ from ..denoise.denoisers import repeated
 from ..device import Array, all_true, get_xp
 from ..errors import ConvergenceError
 from ..norms import norms_of
-from ..problem import Denoiser, Problem, Solution
+from ..problem import Denoiser, Problem, Solution, history_of
 from . import admm
 from .domain import Domain
-from .schedule import history
 
 #: First denoising strength over the image's standard deviation, steps until the last strength, and all steps.
 _FIRST, _FALL, _ITERATIONS = 0.5, 16, 40
@@ -114,7 +113,8 @@ def _solve(problem: Problem, domain: Domain, steps: admm.DataStep) -> Solution:
     if not converged and asked is None and max(worst[-1]) <= _ENOUGH:
         converged = True
         why = f"the schedule has ended, with residual and change of at most {_ENOUGH:g}: {why}"
-    return Solution(xp.ascontiguousarray(z[scene]), n, converged, why, history(objective, worst))
+    history = history_of(objective, *zip(*worst, strict=True))
+    return Solution(xp.ascontiguousarray(z[scene]), n, converged, why, history)
 
 
 def _as_image(frame: Array) -> Array:

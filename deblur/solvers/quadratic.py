@@ -26,7 +26,7 @@ from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..normalization import Scale, shifted
 from ..norms import norms
-from ..problem import FLOAT64, Factor, History, Problem, Solution
+from ..problem import FLOAT64, Factor, Problem, Solution, history_of
 from ..terms import REGULARIZERS, is_quadratic
 from ..threads import all_cores
 from ..vector_ops import image_systems
@@ -90,13 +90,12 @@ class Quadratic:
             more, _ = self._exact._solve(g.astype(FLOAT64), found, found.iterations)
         if not more.converged:
             return replace(found, converged=False, why=more.why)
-        before, after = vars(found.history).values(), vars(more.history).values()
         return replace(
             more,
             scene=more.scene.astype(self.problem.dtype),
             iterations=found.iterations + more.iterations,
             why=f"{more.why}, the last {more.iterations} in float64",
-            history=History(*map(np.append, before, after)),
+            history=np.concatenate([found.history, more.history]).view(np.recarray),
         )
 
     def _solve(self, g: Array, start: Solution | None, done: int = 0) -> tuple[Solution, bool]:
@@ -172,7 +171,7 @@ class Quadratic:
                 error = float((self._amplification(problem, right, precondition) * left / length).max())
                 converged = error <= MOST
                 why += f"; with so small a λ that may leave a relative error of {error:.1e} in the scene"
-        return Solution(scale.up(f), n, converged, why, History(*np.array(history[1:] or history).T)), close
+        return Solution(scale.up(f), n, converged, why, history_of(*np.array(history[1:] or history).T)), close
 
     def _amplification(self, problem: Problem, right: Array, precondition: Callable[[Array], Array]) -> np.ndarray:
         """‖A⁻¹s‖ / ‖s‖ of the system's matrix A and random s, for each frame and channel; huge if not found.
@@ -182,6 +181,6 @@ class Quadratic:
         signs = random_signs(right.shape, right.dtype, problem.xp)
         systems = image_systems(signs, lambda sums: float(np.sqrt(sums[0].max())), capture=False)
         # Each direction has about 1 of the signs: 0.01 is left of none.
-        found = cg(problem.normal, signs, systems, precondition=precondition, rtol=0.01, max_iterations=self._most)
-        x = found.x if found.residual <= 0.01 else 1e100 * signs
+        x, _, left = cg(problem.normal, signs, systems, precondition=precondition, rtol=0.01, max_iterations=self._most)
+        x = x if left <= 0.01 else 1e100 * signs
         return norms(x.reshape(-1, *right.shape[2:])) / math.sqrt(math.prod(right.shape[2:]))

@@ -70,7 +70,7 @@ from ..normalization import Scale, shifted
 from ..norms import combined, largest, total as sum_of
 from ..operators.blur import Blur
 from ..operators.matrix import by
-from ..problem import Factor, History, Problem, Solution
+from ..problem import Factor, Problem, Solution, history_of
 from ..threads import all_cores
 from . import admm, richardson_lucy_gpu
 from .counts import deviation, two_images
@@ -167,10 +167,9 @@ class RichardsonLucy:
             w = xp.broadcast_to(self.w, (k, *self.w.shape[1:]))
             runs = [_restored(problem, g[i : i + 1], w[i : i + 1], first[i]) for i in range(k)]
         histories = [run.history for run in runs if run.history is not None]
-        longest = max(len(one.objective) for one in histories)
+        rows = np.arange(max(map(len, histories)))
         objective, change = (
-            np.array([np.pad(part, (0, longest - len(part)), mode="edge") for part in parts])
-            for parts in zip(*((one.objective, one.primal) for one in histories), strict=True)
+            np.array([one[x].take(rows, mode="clip") for one in histories]) for x in ("objective", "primal")
         )
         slowest = max(runs, key=lambda run: (not run.converged, run.iterations))
         return Solution(
@@ -179,9 +178,7 @@ class RichardsonLucy:
             converged=slowest.converged,
             stopped=slowest.stopped,
             why=slowest.why if len(runs) == 1 else f"the slowest of {len(runs)} frames: {slowest.why}",
-            history=History(
-                shifted(objective.sum(axis=0), scale.objective(problem)), change.max(axis=0), np.zeros(longest)
-            ),
+            history=history_of(shifted(objective.sum(axis=0), scale.objective(problem)), change.max(axis=0)),
         )
 
 
@@ -197,7 +194,7 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
     low, high = problem.bounds or (0.0, math.inf)
     if not largest(g if problem.fidelity.weights is None else w * g):
         scene = problem.xp.full((*g.shape[:2], *problem.operator.scene_shape), low, g.dtype)
-        return Solution(scene, 0, True, "the image is black", History(np.zeros(1), np.zeros(1)))
+        return Solution(scene, 0, True, "the image is black", history_of([0.0], [0.0]))
     stop, converged, why, level = problem.stop, False, "", ""
     by_error, tolerance, count = stop.rtol is None, stop.rtol or 0.0, stop.max_iterations or 1000
     if by_error:
@@ -235,8 +232,8 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         n = count
     last = f"the last of which changed the scene by {run.change:.1e} of its norm (tolerance {tolerance:.1e})"
     why = (why or f"all of {n} iterations ran out, {last}") + level
-    columns = np.array([objective[1:] or objective, changes[1:] or changes])
-    return Solution(run.point, n, converged, why, History(*columns), stopped=by_error and math.isfinite(run.objective))
+    history = history_of(objective[1:] or objective, changes[1:] or changes)
+    return Solution(run.point, n, converged, why, history, stopped=by_error and math.isfinite(run.objective))
 
 
 def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from ..problem import History, Problem
+from ..problem import Problem
 from ..terms import REGULARIZERS
 
 
@@ -72,9 +72,3 @@ class Schedule:
         if primal > self.lagging * dual or dual > self.lagging * primal:
             return 2.0 if primal > dual else 0.5
         return 1.0
-
-
-def history(objective: list[float], worst: list[tuple[float, float]]) -> History:
-    """The record of an iteration from its objectives and (primal, dual) residuals."""
-    residuals = np.array(worst).reshape(-1, 2)
-    return History(np.array(objective), residuals[:, 0].copy(), residuals[:, 1].copy())

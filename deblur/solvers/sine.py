@@ -60,7 +60,7 @@ from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import FLOAT64, Direct, Factor, Problem
 from ..threads import all_cores
-from .spectrum import OrthogonalSpectrum, SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
+from .spectrum import SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
 
 
 def refuses(problem: Problem) -> str | None:
@@ -121,7 +121,7 @@ def prepare(problem: Problem) -> Factor:
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
 
 
-class SineSpectrum(OrthogonalSpectrum):
+class SineSpectrum(Spectrum):
     """The spectrum of a blur that is diagonal under the DST-I."""
 
     def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:

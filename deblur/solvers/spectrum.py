@@ -27,7 +27,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, get_xp, is_cupy
+from ..device import Array, Device, is_cupy
 from ..errors import SingularMatrixError
 from ..norms import combined
 from ..operators import torus_gpu
@@ -39,92 +39,47 @@ _DOUBTFUL = 64 * float(np.finfo(np.float64).eps)
 
 
 class Spectrum(ABC):
-    """H = U S Vᵀ for one blur, dtype and device.
+    """H = U diag(values) Vᴴ for one blur, dtype and device. Where H is symmetric U and V are one transform.
 
     Attributes
     ----------
-    singular_values : (M, N) array
-        σ ≥ 0, one for each pixel of the image, in the transform's own layout
-        (not sorted). Its dtype and device are those of the spectrum.
+    values : (M, N) array
+        One for each pixel of the image, of either sign, in the transform's own layout (not sorted). Of a periodic blur
+        the half of the complex eigenvalues that a real transform keeps.
     """
-
-    singular_values: Array
-
-    @abstractmethod
-    def coefficients(self, g: Array) -> Array:
-        """|u_iᵀ g|, laid out as `singular_values`.
-
-        Parameters
-        ----------
-        g : (..., M, N) array
-            Images.
-
-        Returns
-        -------
-        (..., M, N) array, real and not negative
-        """
-
-    @abstractmethod
-    def restore(self, g: Array, weights: Array) -> Array:
-        """The scenes sum_i weights[i] (u_iᵀ g) v_i.
-
-        Parameters
-        ----------
-        g : (..., M, N) array
-            Images.
-        weights : (M, N) array
-            Laid out as `singular_values`; equal singular values that belong to
-            one conjugate pair must have equal weights, as any function of σ does.
-
-        Returns
-        -------
-        f : (..., P, Q) array
-        """
-
-    def tikhonov(self, lam: float) -> Array:
-        """What `filtered` takes to solve for λ."""
-        return tikhonov_weights(self.singular_values, lam)
-
-    def filtered(self, g: Array, by: Array) -> Array:
-        """The Tikhonov solutions, by what `tikhonov` gave."""
-        return self.restore(g, by)
-
-    def hht(self, g: Array, lam: float) -> Array:
-        """(HHᵀ + λI)⁻¹ Hᵀ g. For a normal H, which most spectra have, it is the Tikhonov solution."""
-        return self.restore(g, tikhonov_weights(self.singular_values, lam))
-
-
-class OrthogonalSpectrum(Spectrum):
-    """H = U diag(values) Vᵀ with values (M, N) of either sign. Where H is symmetric U and V are one transform."""
 
     def __init__(self, values: Array) -> None:
         self.values = values
 
     @cached_property
     def singular_values(self) -> Array:
+        """σ ≥ 0, (M, N): all of them, laid out as `coefficients`."""
         return abs(self.values)
 
     @abstractmethod
     def analyse(self, x: Array) -> Array:
-        """Uᵀ of the axes of space."""
+        """Uᴴ of the axes of space."""
 
     @abstractmethod
     def synthesise(self, x: Array) -> Array:
         """V of the axes of space; `x` may be destroyed."""
 
     def coefficients(self, g: Array) -> Array:
+        """|u_iᴴ g| of images (..., M, N): real, not negative, of their shape."""
         return abs(self.analyse(g))
 
-    def restore(self, g: Array, weights: Array) -> Array:
-        one = self.values.dtype.type(1)
-        return self.filtered(g, weights * get_xp(weights).copysign(one, self.values))
-
     def tikhonov(self, lam: float) -> Array:
+        """What `filtered` takes to solve for λ."""
         return tikhonov_weights(self.values, lam)
 
     def filtered(self, g: Array, by: Array) -> Array:
+        """The scenes (..., P, Q) Σ by[i] (u_iᴴ g) v_i of images (..., M, N)."""
         c = self.analyse(g)
         return self.synthesise(combined(c, by=by, out=c))
+
+    def hht(self, g: Array, lam: float) -> Array:
+        """(HHᵀ + λI)⁻¹ Hᵀ g. For a normal H, which most spectra have, it is the Tikhonov solution."""
+        return self.filtered(g, self.tikhonov(lam))
 
 
 class SpectralFactor(Direct):
@@ -163,13 +118,13 @@ def check_regular(s: Array, lam: float) -> None:
         )
 
 
-def tikhonov_weights(singular_values: Array, lam: float) -> Array:
-    """σ/(σ² + λ), zero where σ = λ = 0; not formed as 1/σ, which may overflow. Of eigenvalues it has their sign."""
-    s = singular_values
-    if is_cupy(s):
-        return torus_gpu.quotient(s, lam)
-    denominator = s * s + s.dtype.type(lam)
-    return s / (denominator if s.dtype.type(lam) > 0 else denominator + (denominator == 0))
+def tikhonov_weights(values: Array, lam: float) -> Array:
+    """σ̄/(|σ|² + λ) of singular values or eigenvalues, zero where σ = λ = 0; not formed as 1/σ, which may overflow."""
+    if is_cupy(values):
+        return torus_gpu.quotient(values, lam)
+    denominator = abs(values) ** 2
+    denominator += denominator.dtype.type(lam)
+    return values.conj() / (denominator if denominator.dtype.type(lam) > 0 else denominator + (denominator == 0))
 
 
 def quadrant(blur: Blur) -> np.ndarray | None:

@@ -17,39 +17,35 @@ from .domain import Domain
 RELAXATION = 1.8
 
 
-@dataclass
-class Split:
-    """The copies u of what one term sees, stored with t = u − d, d being the scaled dual; ρ its regularizer."""
-
-    u: list[Array]
-    t: list[Array]
-    rho: float
-
-    @property
-    def dual(self) -> list[Array]:
-        """ρ d: a subgradient of the term at u."""
-        return [self.rho * (u - t) for u, t in zip(self.u, self.t, strict=True)]
-
-    def copy(self, frames: int) -> Split:
-        """A split of its own, of the first so many frames."""
-        return Split([u[:frames].copy() for u in self.u], [t[:frames].copy() for t in self.t], self.rho)
-
-
-@dataclass
+@dataclass(frozen=True)
 class State:
-    """What a warm start begins from: the scene on the domain and the splits (the data's, the regularizers', the box's).
+    """What a warm start begins from: the scene on the domain, and the copies of each split with their duals.
 
-    All in the units of `scale`.
+    Attributes
+    ----------
+    x : array
+        The scene on the domain.
+    u, t : lists of lists of arrays
+        For each split (the data's, the regularizers', the box's) its copies, and t = u − d with the scaled dual d.
+    rho : list of float
+        ρ of each split.
+    lam : float
+        λ of these ρ.
+    scale : Scale
+        The units of all of it.
     """
 
     x: Array
-    splits: list[Split]
+    u: list[list[Array]]
+    t: list[list[Array]]
+    rho: list[float]
     lam: float
     scale: Scale
 
     def copy(self, frames: int) -> State:
         """A state of its own, of the first so many frames."""
-        return replace(self, x=self.x[:frames].copy(), splits=[s.copy(frames) for s in self.splits])
+        u, t = ([[a[:frames].copy() for a in split] for split in kind] for kind in (self.u, self.t))
+        return replace(self, x=self.x[:frames].copy(), u=u, t=t, rho=[*self.rho])
 
 
 class Extrapolation:
@@ -65,9 +61,9 @@ class Extrapolation:
        A3560-A3583.
     """
 
-    def __init__(self, splits: list[Split]) -> None:
-        self._parts = [(math.sqrt(s.rho), a) for s in splits for a in s.u]
-        self._parts += [(math.sqrt(s.rho), a) for s in splits for a in s.t]
+    def __init__(self, steps: Steps) -> None:
+        splits = [*zip(steps.rho, steps.u, strict=True), *zip(steps.rho, steps.t, strict=True)]
+        self._parts = [(math.sqrt(rho), a) for rho, split in splits for a in split]
         self._points: list[Array] = []
         self._moves: list[Array] = []
         self._start: Array | None = None
@@ -106,13 +102,16 @@ class Steps(Protocol):
     ----------
     x : array
         The scene on the domain, after `begin` or `resume`.
-    splits : list of Split
+    u, t, rho : lists
+        Of each split, as in `State`.
     batch : int
         Iterations that may be submitted at once.
     """
 
     x: Array
-    splits: list[Split]
+    u: list[list[Array]]
+    t: list[list[Array]]
+    rho: list[float]
     problem: Problem
     domain: Domain
     g: Array
@@ -141,12 +140,16 @@ class Steps(Protocol):
         The sums of a split are its term, ‖a − u‖², ‖u − u before‖², ‖a‖² and ‖u‖², a being what the term sees of x.
         """
 
-    def rescale(self, split: Split, factor: float) -> None:
-        """Multiply ρ; the dual ρ d stays what it is."""
+    def rescale(self, split: int, factor: float) -> None:
+        """Multiply ρ of a split; the dual ρ d stays what it is."""
 
     def state(self, lam: float, scale: Scale) -> State:
         """All that a later solve needs to go on."""
-        return State(self.x, self.splits, lam, scale)
+        return State(self.x, self.u, self.t, self.rho, lam, scale)
+
+    def dual(self, split: int) -> list[Array]:
+        """ρ d: a subgradient of the term at u."""
+        return [self.rho[split] * (u - t) for u, t in zip(self.u[split], self.t[split], strict=True)]
 
     def measure(self) -> tuple[float, float, float]:
         """The mean weight, the mean of |g|, and the standard deviation of the visible pixels, or their size."""

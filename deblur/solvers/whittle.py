@@ -72,6 +72,11 @@ class Cells:
         self.radius = np.exp(radius)
         self.basis = np.stack([np.ones_like(x), x, x * x, two, cross, four, x * two, x * cross], axis=1)
 
+    @property
+    def zeros(self) -> bool:
+        """Whether the blur leaves hardly anything of some frequencies."""
+        return bool((self.blurred < 1e-3 * self.white) @ self.count >= 0.02 * self.count.sum())
+
     def means(self, power: np.ndarray) -> np.ndarray:
         """The mean of a half spectrum over each cell."""
         return np.bincount(self._cell, power[self._some]) / self.count

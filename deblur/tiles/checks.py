@@ -14,10 +14,11 @@ import numpy as np
 
 from ..device import asnumpy
 from ..errors import MethodError
+from ..problem import Solution
 from ..threads import thread_limit
-from ..verify import Diagnostics, joined
+from ..verify import joined
 from .plan import TilePlan
-from .problem import Recipe, diagnostics
+from .problem import Recipe, verified
 from .reach import margin
 from .windows import surroundings
 
@@ -104,11 +105,11 @@ def residual(
     parts = [part for tile in tiling.tiles for part in _in_parts(tiling, tile)]
     places = itertools.product(range(tiling.layout.frames), parts)
     one = partial(of_tile, tiling.recipe, tiling.layout, image, restored)
-    verified = [part for part in run(one, places) if part is not None]
-    if not verified:
+    done = [part for part in run(one, places) if part is not None]
+    if not done:
         return None
-    found = joined(verified)
-    return Residual(found.residual if tiling.recipe.linear else None, found.data_residual, len(verified))
+    found = joined(done)
+    return Residual(found.residual if tiling.recipe.linear else None, found.data_residual, len(done))
 
 
 def _in_parts(tiling: Tiling, tile: Sequence[tuple[int, int]]) -> Iterable[tuple[tuple[int, int], ...]]:
@@ -121,8 +122,8 @@ def _in_parts(tiling: Tiling, tile: Sequence[tuple[int, int]]) -> Iterable[tuple
     return itertools.product(*spans)
 
 
-def of_tile(recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: int, tile: Any) -> Diagnostics | None:
-    """The diagnostics of one tile, without the difference; None where it is not finite or near the border."""
+def of_tile(recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: int, tile: Any) -> Solution | None:
+    """The figures of one tile, without its arrays; None where it is not finite or near the border."""
     e = margin(recipe.psfs.shape[1:])
     where, _, trim = surroundings(tile, e, layout.space, wraps=False)
     kept = tuple(  # nor within a margin of the border
@@ -135,5 +136,5 @@ def of_tile(recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: in
     if not np.isfinite(f).all():  # a tile that could not be restored
         return None
     with thread_limit(recipe.threads):
-        found = diagnostics(recipe, recipe.psf(frame), f, g, kept)
-    return replace(found, difference=np.empty(0))
+        found = verified(recipe, recipe.psf(frame), f, g, kept)
+    return replace(found, scene=None, difference=None)

@@ -29,7 +29,7 @@ from ..solvers.start import prior_scene
 from ..terms import DataFidelity
 from ..tuning import estimate_noise
 from ..tuning.boundary import SAFE
-from ..verify import Diagnostics, verify
+from ..verify import verify
 
 _REFUSED = {
     "mask": "fill hidden pixels before (numpy.ma.filled), or restore the image whole",
@@ -222,7 +222,7 @@ def filtered_by(request: Request) -> bool:
     return request.method in ("auto", "fft") and not (problem.asked or problem.inverse or request.options["gamma"])
 
 
-def diagnostics(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[slice, ...]) -> Diagnostics:
+def verified(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[slice, ...]) -> Solution:
     """`deblur.verify` of the linear formula over `keep` of windows (c, M, N) of a scene and its image, in float64.
 
     Only pixels farther from the window's edges than `deblur.tiles.reach.margin` are right: H and its adjoint reach as

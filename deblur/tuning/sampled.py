@@ -43,10 +43,9 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -88,16 +87,6 @@ _GROWTH = 1.05
 Prepare = Callable[[Problem], Factor]
 
 
-class _Sample(NamedTuple):
-    """The statistics of the residual at one λ."""
-
-    lam: float
-    mean_square: float  # ‖e‖²/N
-    degrees: float  # A/N
-    whiteness: float
-    size: float  # ‖f_λ‖
-
-
 class _Observer:
     """Solves for one λ after the other and evaluates the residuals."""
 
@@ -134,12 +123,12 @@ class _Observer:
             if weights is not None and weights.ndim == g.ndim and len(weights) > 1:
                 fidelity = replace(problem.fidelity, weights=xp.concatenate([weights, weights]))
                 self.problem = replace(self.problem, fidelity=fidelity)
-        self.seen: dict[float, _Sample] = {}
+        self.seen: dict[float, tuple[float, float, float]] = {}
         self.last: Solution | None = None
         self._last_lam, self._level = 0.0, nu
 
-    def look(self, lam: float) -> _Sample:
-        """Solve for λ, from the solution before."""
+    def look(self, lam: float) -> tuple[float, float, float]:
+        """(the rule's function, A/N, ‖f_λ‖), from the solution for λ, which begins at the one before."""
         # Steps back and forth round.
         lam = next((seen for seen in self.seen if abs(seen - lam) < 1e-9 * lam), lam)
         if lam in self.seen:
@@ -170,34 +159,32 @@ class _Observer:
         if self.counts or problem.fidelity.weights is not None:
             e *= xp.sqrt(self.w if precision is None else self.w * precision)
         self._level = float(squares(e)) / self.pixels
-        degrees = white = math.nan
+        degrees = math.nan
         if self.needs_degrees:
             # Σ b (Hf(g + b) − Hf(g)) with b's own size divided out pixel by pixel
             shown = self.shown if precision is None else self.shown * precision
             power = self.power if precision is None else float(total(self.shown * shown))
             degrees = float(total(combined(combined(seen[k:], seen[:k], b=-1), by=shown))) / power
-        else:
-            if problem.fidelity.name in ("l1", "huber"):
-                limit = 3 * 1.4826 * float(xp.median(abs(e[xp.broadcast_to(self.w > 0, e.shape)])))
-                e = xp.clip(e, -limit, limit)
-            white = whiteness(e, self.w > 0, problem.axes)
-        self.seen[lam] = _Sample(lam, self._level, degrees, white, size)
+        self.seen[lam] = self._value(e, degrees), degrees, size
         return self.seen[lam]
 
-    def value(self, lam: float) -> float:
-        """The function that the rule minimises or, for "discrepancy", compares with 0."""
-        look = self.look(lam)
+    def _value(self, e: Array, degrees: float) -> float:
+        """The function that the rule minimises or, for "discrepancy", compares with 0, of a residual."""
         if self.rule == "gcv":
-            return look.mean_square / max(1 - look.degrees, 1e-6) ** 2
+            return self._level / max(1 - degrees, 1e-6) ** 2
         if self.rule == "sure":
-            return look.mean_square + self.nu * (2 * look.degrees - 1)
+            return self._level + self.nu * (2 * degrees - 1)
         if self.rule == "discrepancy":
-            return math.log(max(look.mean_square, 1e-300) / max(self.nu, 1e-300))
-        return look.whiteness
+            return math.log(max(self._level, 1e-300) / max(self.nu, 1e-300))
+        xp, problem = self.problem.xp, self.problem
+        if problem.fidelity.name in ("l1", "huber"):
+            limit = 3 * 1.4826 * float(xp.median(abs(e[xp.broadcast_to(self.w > 0, e.shape)])))
+            e = xp.clip(e, -limit, limit)
+        return whiteness(e, self.w > 0, problem.axes)
 
     def value_at(self, t: float) -> float:
-        """`value` at log λ."""
-        return self.value(math.exp(t))
+        """The rule's function at log λ."""
+        return self.look(math.exp(t))[0]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -225,13 +212,13 @@ def _minimise(observer: _Observer, t: float, low: float, high: float) -> Search:
         if len(observer.seen) >= _MOST:
             return math.exp(b), f"its curve was still falling after {len(observer.seen)} values of λ", False
         if b <= low or b >= high:
-            end = observer.look(math.exp(b))
             which, meaning, converged = "largest", "the image looks like noise alone", False
             if b <= low:  # right for data without noise, whose scene stands still there
                 which, meaning = "smallest", "the data ask for no regularisation"
-                converged = end.size <= GROWTH * observer.look(math.exp(a)).size
+                size, before = (observer.look(math.exp(t))[2] for t in (b, a))
+                converged = size <= GROWTH * before
             words = f"its curve is monotone up to the {which} λ: {meaning}, or the model of the blur is wrong"
-            return end.lam, words, converged
+            return math.exp(b), words, converged
         c = min(max(b + step, low), high)
         if value(c) > value(b):
             break
@@ -269,13 +256,13 @@ def _root(observer: _Observer, t: float, low: float, high: float) -> Search:
     return math.exp(middle), "", True
 
 
-def _grows(looks: list[_Sample], lam: float) -> bool:
+def _grows(lambdas: list[float], sizes: Sequence[float], lam: float) -> bool:
     """Whether error dominates the scene at λ: see `deblur.tuning.sums.FilterSums.amplified`."""
-    above = [look for look in looks if look.lam > 0.9 * lam]
+    above = [(x, size) for x, size in zip(lambdas, sizes, strict=True) if x > 0.9 * lam]
     # Over a step of a few per cent the tolerance of the solutions would pass for growth.
-    above = above[:1] + [look for look in above[1:] if look.lam > 1.1 * above[0].lam]
-    sizes = [(math.log10(b.lam / a.lam), a.size / (b.size or 1.0)) for a, b in pairwise(above)]
-    growth = [math.log(max(ratio, 1e-300)) / decades for decades, ratio in sizes]
+    above = above[:1] + [(x, size) for x, size in above[1:] if x > 1.1 * above[0][0]]
+    ratios = [(math.log10(y / x), size / (other or 1.0)) for (x, size), (y, other) in pairwise(above)]
+    growth = [math.log(max(ratio, 1e-300)) / decades for decades, ratio in ratios]
     return bool(growth) and growth[0] > math.log(_GROWTH) + min(growth[1:], default=0.0)
 
 
@@ -319,12 +306,13 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     ends = math.log(low), math.log(high)
     start = math.log(_start(problem, g, max(nu, floor)))
     lam, remark, converged = find(observer, min(max(start, ends[0]), ends[1]), *ends)
-    looks = sorted(observer.seen.values(), key=lambda look: look.lam)
-    if converged and _grows(looks, lam):
+    lambdas = sorted(observer.seen)
+    values, degrees, sizes = zip(*map(observer.seen.__getitem__, lambdas), strict=True)
+    if converged and _grows(lambdas, sizes, lam):
         converged, remark = False, "; ".join(filter(None, [remark, AMPLIFIED]))
     lam = min(max(lam * factor, low), high)
     used = None if source == "not used" else nu if counts else math.sqrt(nu)
-    how, partly = f"found by solving for {len(looks)} values of λ", g.shape != whole
+    how, partly = f"found by solving for {len(lambdas)} values of λ", g.shape != whole
     if partly:
         how += f" in {len(g) // count} windows of {by(g.shape[2:])} pixels"
     return LambdaChoice(
@@ -335,9 +323,9 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         converged=converged,
         noise=used,
         noise_source=source,
-        lambdas=np.array([look.lam for look in looks]),
-        values=np.array([observer.value(look.lam) for look in looks]),
-        degrees=np.array([look.degrees for look in looks]),
+        lambdas=np.array(lambdas),
+        values=np.array(values),
+        degrees=np.array(degrees),
         solution=None if partly or observer.last is None else first_frames(observer.last, len(g)),
     )
 

@@ -116,10 +116,10 @@ def choose_lambda(
     return plain, problem.regularizer, why
 
 
-def with_psf_error(choice: LambdaChoice, problem: Problem, rule: str) -> LambdaChoice:
-    """The choice for the linear formula under "auto", plus ε² for the error of the PSF (`deblur.tuning.psf_error`)."""
+def with_psf_error(choice: LambdaChoice, problem: Problem) -> LambdaChoice:
+    """The automatic choice for the linear formula, plus ε² for the error of the PSF (`deblur.tuning.psf_error`)."""
     known = problem.noise
-    if known is None or problem.asked or rule != "auto" or not known.psf_error:
+    if known is None or problem.asked or not known.psf_error:
         return choice
     # Coloured noise shows as an error of the PSF too, and λ allows for it already.
     added = (0.3 if choice.remark == COLOURED and known.uncertainty else 1.0) * known.lam
@@ -136,8 +136,7 @@ def unexplained(problem: Problem, g: Array) -> float:
     operator, seen = problem.operator, filled(g, problem.fidelity.weights) - problem.fidelity.background
     seen = seen - operator.forward(prior_scene(operator, seen))
     plain = Problem(operator, dtype=problem.dtype, device=problem.device, frames=problem.frames, noise=problem.noise)
-    found = with_psf_error(apply_rule(plain, seen, "auto", None, None), plain, "auto")
-    plain = replace(plain, lam=found.lam)
+    plain = replace(plain, lam=with_psf_error(apply_rule(plain, seen, "auto", None, None), plain).lam)
     scene = METHODS[choose(plain).method].prepare(plain).solve(seen).scene
     return math.sqrt(float(squares(seen - operator.forward(scene))) / seen.size)
 

@@ -300,5 +300,5 @@ def test_penalties_of_the_prior_move_with_lambda(rng):
     problem = problem_of(blur, "tv", 1e-2, max_iterations=5)
     first = solve(problem, g)
     second = solve(changed(problem, lam=2e-3), g, first)
-    assert second.state.splits[1].rho == pytest.approx(first.state.splits[1].rho / 5)
-    assert second.state.splits[0].rho == first.state.splits[0].rho
+    assert second.state.rho[1] == pytest.approx(first.state.rho[1] / 5)
+    assert second.state.rho[0] == first.state.rho[0]

@@ -99,9 +99,9 @@ def test_a_state_outlives_the_workspace(cupy, rng):
     problem = changed(problem_of(blur, "tv", 4e-3, max_iterations=20), xp=cupy)
     factor = admm.prepare(problem)
     one = factor.solve(cupy.asarray(g))
-    before = one.scene.copy(), one.state.x.copy(), one.state.splits[0].t[0].copy()
+    before = one.scene.copy(), one.state.x.copy(), one.state.t[0][0].copy()
     factor.solve(cupy.asarray(g[..., ::-1]))
-    for old, now in zip(before, (one.scene, one.state.x, one.state.splits[0].t[0]), strict=True):
+    for old, now in zip(before, (one.scene, one.state.x, one.state.t[0][0]), strict=True):
         assert bool((old == now).all())
 
 

@@ -257,17 +257,18 @@ def test_edges_that_do_not_fit_the_model_do_not_pass_as_converged(noise):
     assert psnr(sharp, scene) >= 13  # and -30 where cross-validation runs to
 
 
-def test_where_lambda_has_not_converged_the_noise_decides():
+def test_where_lambda_has_not_converged_the_noise_decides(rng):
     sharp = data.load("camera")[:150, :150]
     g = degrade(sharp, psf.motion(15, 30), boundary="unknown")
+    g += 1e-3 * rng.standard_normal(g.shape)
     blur = Blur(psf.motion(15, 30), g.shape, "unknown")
     left = g - blur.forward(prior_scene(blur, g))
-    choice = choose_lambda(blur, left, max_steps=100)
+    choice = choose_lambda(blur, left, max_steps=40)
     assert (choice.rule, choice.converged, choice.noise_source) == ("discrepancy", True, "estimated")
     assert "still moving" in choice.remark
     scene = scipy.sparse.linalg.lsqr(blur, left.ravel(), damp=math.sqrt(choice.lam), iter_lim=200)[0]
     restored = scene.reshape(blur.scene_shape) + prior_scene(blur, g)
-    assert psnr(sharp[blur.crop], restored[blur.crop]) >= psnr(sharp[blur.crop], g) + 5
+    assert psnr(sharp[blur.crop], restored[blur.crop]) >= psnr(sharp[blur.crop], g) + 3.5
 
 
 def test_the_table_of_rules_says_which_serve():
