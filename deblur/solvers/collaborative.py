@@ -29,9 +29,7 @@ What follows the pilot is computed in float32, whatever the image's dtype: the n
 
 Almost without noise, the pilot is moved towards the data instead: by exact solutions where the blur has a transform,
 else by conjugate gradients. If the scene is not larger than the frame, the data hardly determine the pixels at the
-border, and the regularizer does: the pilot is solved again with a smaller λ and a tighter tolerance; a second candidate
-begins with a stronger regularizer and adds its residuals to the data (Bregman's iteration [4]_); the result with the
-smaller value of the regularizer is taken.
+border, and the regularizer does: the pilot is solved again with a smaller λ and a tighter tolerance.
 
 For photon counts the noise varies with the blurred pilot.
 
@@ -43,8 +41,6 @@ References
    Process. 21 (2012) 1715-1728.
 .. [3] K. Zhang, Y. Li, W. Zuo, L. Zhang, L. Van Gool, R. Timofte, Plug-and-play image restoration with deep
    denoiser prior, IEEE Trans. Pattern Anal. Mach. Intell. 44 (2022) 6360-6376.
-.. [4] S. Osher, M. Burger, D. Goldfarb, J. Xu, W. Yin, An iterative regularization method for total variation-based
-   image restoration, Multiscale Model. Simul. 4 (2005) 460-489.
 """
 
 from __future__ import annotations
@@ -62,7 +58,7 @@ from ..normalization import Scale, shifted
 from ..norms import combined, norms_of, squares, total
 from ..operators.torus import Torus
 from ..problem import Factor, Problem, Solution, Stop
-from ..terms import DataFidelity, regularizer_value
+from ..terms import DataFidelity
 from ..threads import all_cores
 from ..vector_ops import Systems
 from . import admm, cosine, fourier, kronecker, quadratic, sine
@@ -176,13 +172,11 @@ class Collaborative:
         noise = shifted(level**0.5, scale.image)
         white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), 0.995))
         if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
-            exact, begun = _exact(problem), [clean]
+            exact = _exact(problem)
             if exact is None and problem.operator.scene_shape == problem.operator.image_shape:
                 pilot = self._careful(problem).solve(seen, pilot)
                 clean = scale.down(pilot.scene)
-                begun = [clean, _added_again(problem, g)]
-            ends = [_followed(problem, g, scene, exact) for scene in begun]
-            scene = min(ends, key=lambda end: regularizer_value(PILOT, end, problem.operator.boundary.wraps))
+            scene = _followed(problem, g, clean, exact)
             words = f"steps towards the data, whose noise is next to none, {noise:.2g}"
             if not _moved(problem, scene, clean) <= _TOO_FAR * white:
                 scene, words = clean, _WRONG
@@ -350,22 +344,6 @@ def _exact(problem: Problem) -> Factor | None:
     linear = replace(_inverse_problem(problem), lam=1e-8 * operator.norm_bound**2, stop=Stop())
     methods = (method for method in (fourier, cosine, sine, kronecker) if method.refuses(linear) is None)
     return next((method.prepare(linear) for method in methods), None)
-
-
-def _added_again(problem: Problem, g: Array) -> Array:
-    """The scene of a strong regularizer by Bregman's iteration: three times the residual is added to the data."""
-    strong = replace(
-        pilot_problem(problem),
-        lam=3e-4 * problem.operator.norm_bound,
-        fidelity=DataFidelity(weights=problem.fidelity.weights),
-        stop=Stop(rtol=2e-3),
-    )
-    pilot, data = admm.prepare(strong), g - g.dtype.type(problem.fidelity.background)
-    scene = pilot.solve(data).scene
-    for _ in range(3):
-        data = data + problem.fidelity.w * _residual(problem, g, scene)
-        scene = pilot.solve(data).scene
-    return scene
 
 
 def _followed(problem: Problem, g: Array, scene: Array, exact: Factor | None) -> Array:
