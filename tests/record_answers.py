@@ -68,30 +68,7 @@ def solved(g: np.ndarray, name: str, lam: float | str, **options: Any) -> Callab
 
 
 def linear() -> Iterator[Case]:
-    """The linear methods by boundary, formula, PSF and dtype."""
-    for words in (
-        "fft/periodic/hht/asymmetric/float32",
-        "dct/reflect/tikhonov/round/float64",
-        "dst/antireflect/hht/round/float64",
-        "dst/zero/tikhonov/separable/float32",
-        "kronecker/unknown/tikhonov/separable/float64",
-        "banded/reflect/tikhonov/asymmetric/float64",
-        "cholesky/antireflect/hht/asymmetric/float64",
-        "gauss-jordan/zero/tikhonov/asymmetric/float64",
-        "lu/periodic/hht/asymmetric/float64",
-        "qr/unknown/tikhonov/asymmetric/float64",
-        "qr/reflect/tikhonov/even/float64",
-        "pcg/unknown/tikhonov/asymmetric/float64",
-        "pcg/antireflect/hht/even/float64",
-        "hybrid-lsqr/zero/tikhonov/asymmetric/float64",
-        "gauss-seidel/reflect/hht/asymmetric/float64",
-    ):
-        method, boundary, formula, name, dtype = words.split("/")
-        iterative = method in ("pcg", "hybrid-lsqr", "gauss-seidel")
-        lam, tolerance = (0.1, SINGLE) if dtype == "float32" else (0.01, ITERATED if iterative else ROUNDING)
-        options = {"boundary": boundary, "formula": formula, "rtol": 1e-12 if iterative else None}
-        g = image(9, 8, psf=name, dtype=dtype)
-        yield Case(f"linear/{words}", solved(g, name, lam, method=method, prior="zero", **options), tolerance)
+    """Options of the linear methods; by boundary, formula and PSF they are compared with dense solves elsewhere."""
     grey, colours = image(*SHAPE), np.moveaxis(image(3, *SHAPE), 0, -1)
     common = {"method": "cholesky", "boundary": "zero"}
     for option, g, options, tolerance in (
