@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 
 import numpy as np
 
-from ..device import Array, asnumpy, random_signs
+from ..device import Array, random_signs
 from ..kernels import pixelwise
-from ..norms import combined, squares, total
+from ..norms import combined, total
 from ..operators.torus import Torus
 from ..problem import Problem
 from .noise import estimate_noise_model, psf_noise, step_of
@@ -61,16 +60,12 @@ def photon_gain(problem: Problem, g: Array) -> float:
     frames = (windows[1] if windows else seen).astype(np.float64)
     sides, xp = frames.shape[2:], problem.xp
     torus = Torus(sides, problem.device)
-    folded = np.zeros(np.minimum(psf.shape, sides))
+    folded, lines = np.zeros(np.minimum(psf.shape, sides)), (np.hanning(n + 2)[1:-1] for n in sides)
     np.add.at(folded, np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, sides, strict=True))), psf)
-    lines = [np.hanning(n + 2)[1:-1] for n in sides]
-    correlated = [np.fft.irfft(abs(np.fft.rfft(line)) ** 2, len(line)) for line in lines]
-    taper, spread = (xp.asarray(functools.reduce(np.multiply.outer, parts)) for parts in (lines, correlated))
+    taper = math.prod(xp.asarray(x).reshape(-1, *[1] * (len(sides) - 1 - at)) for at, x in enumerate(lines))
     # The taper spreads the power of each frequency.
-    left = asnumpy(torus.analyse(combined(torus.response(torus.power(folded)), by=spread))).real
-    least = left <= np.partition(left.ravel(), left.size // 10)[left.size // 10]
-    spectra = combined(frames, by=taper)
-    brightness = float(total(combined(spectra, by=taper)))
-    spectra = torus.analyse(spectra).view(np.float64)
-    share = squares(combined(spectra, by=xp.asarray(np.repeat(least.astype(np.float64), 2, axis=-1))))
-    return float(share) / np.count_nonzero(least) / brightness
+    left, spread = map(torus.synthesise, (torus.power(folded), abs(torus.analyse(taper)) ** 2))
+    left = torus.analyse(left * spread).real
+    least = left <= xp.sort(left.ravel())[left.size // 10]
+    found = (abs(torus.analyse(frames * taper)) ** 2 * least).sum() / least.astype(np.float64).sum()
+    return float(found / (taper**2 * frames).sum())
