@@ -30,8 +30,7 @@ print(json.dumps([names, [[stem, name] for stem, name, *_ in deblur.kernels._ker
 
 @pytest.mark.parametrize("method", ["auto", "tv", "collaborative", "pnp", "laplacian"])
 def test_few_of_cupys_operations_are_compiled_and_our_kernels_were_expected(cupy, tmp_path, method):
-    given = {"method": method, "boundary": "unknown", "lam": 1e-2}
-    options = {} if method == "auto" else given
+    options = {} if method == "auto" else {"method": method, "boundary": "unknown", "lam": 1e-2}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(options)],
         env=os.environ | {"CUPY_CACHE_DIR": str(tmp_path)},

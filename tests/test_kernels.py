@@ -1,7 +1,6 @@
 """Signatures read from the sources, and launches checked against them."""
 
 import ast
-import itertools
 import json
 import re
 import runpy
@@ -247,26 +246,21 @@ def test_damaged_machine_code_is_not_used(folder, damage):
     assert not list(kernels._shipped("demo", "scale", FLOAT32, 80))
 
 
-def test_what_calls_launch_is_recorded_by_names_that_there_are():
+def test_what_calls_launch_is_recorded_and_compiled_by_threads(monkeypatch):
     record = json.loads(launches.RECORD.read_text())
     assert set(record) == {name + rule for name in ("auto", *METHODS) for rule in ("", " auto")}
-    for stem, kernel, *real in itertools.chain(*record.values()):
-        assert kernel in cuda_sources.signatures(stem)
-        assert real in ([], ["float64"])
-
-
-def test_what_a_call_launches_is_compiled_by_threads(folder, monkeypatch):
-    record = folder / "launches.json"
-    record.write_text('{"tv": [["demo", "scale"], ["demo", "nothing", "float64"]]}')
-    monkeypatch.setattr(launches, "RECORD", record)
     monkeypatch.setitem(vars(launches.cupy), "cuda", types.SimpleNamespace(Device=lambda number: nullcontext()))
-    monkeypatch.setattr(kernels, "architecture", lambda: "sm_86")
-    monkeypatch.setattr(kernels, "machine_code", lambda *unit: unit)
+    fakes = {"architecture": lambda: "sm_86", "machine_code": lambda *unit: unit, "PACKED": "missing.zip"}
+    for name, fake in fakes.items():
+        monkeypatch.setattr(kernels, name, fake)
+    for call, known in record.items():
+        launches.begin.__wrapped__(call, FLOAT32, 0)
+        for stem, kernel, *real in known:
+            assert kernel in cuda_sources.signatures(stem)
+            unit = stem, kernel, np.dtype(*real or [FLOAT32]), "sm_86"
+            assert kernels.begun.pop(unit).result() == unit
+    monkeypatch.setattr(kernels, "PACKED", "common.cuh")  # a file that is there: as if a wheel had brought it
     launches.begin.__wrapped__("tv", FLOAT32, 0)
-    units = ("demo", "scale", FLOAT32, "sm_86"), ("demo", "nothing", np.dtype(np.float64), "sm_86")
-    assert tuple(kernels.begun.pop(unit).result() for unit in units) == units
-    (folder / kernels.PACKED).touch()
-    launches.begin.__wrapped__("tv", FLOAT32, 0)  # a wheel brought it
     assert not kernels.begun
 
 
