@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -12,18 +14,14 @@ import numpy as np
 from ..errors import InsufficientMemoryError, shown
 from ..image import located
 from .files import load_with_voxel
-from .models import Size, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
+from .models import Lengths, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
 from .optics import confocal, light_sheet, microscope
 
 
-def as_size(text: str) -> Size:
-    sides = tuple(int(word) for word in text.lower().split("x"))
-    return sides if len(sides) > 1 else sides[0]
-
-
-def as_lengths(text: str) -> tuple[float, ...]:
+def _along_axes(text: str, kind: type = float) -> Any:
     """Numbers along several axes, such as "0.3x0.13", or one for all."""
-    return tuple(float(word) for word in text.lower().split("x"))
+    numbers = tuple(map(kind, text.lower().split("x")))
+    return numbers if len(numbers) > 1 else numbers[0]
 
 
 #: The builder of each form. Its parameters, in their order, are the words of the form.
@@ -31,10 +29,8 @@ TABLE: dict[str, Callable[..., np.ndarray]] = {
     build.__name__: build for build in (gaussian, disk, motion, box, moffat, airy, delta, microscope, confocal)
 } | {"shake": camera_shake, "lightsheet": light_sheet}
 # How a word is read that is not one number.
-_READERS: dict[str, Callable[[str], object]] = {
-    **{"size": as_size, "seed": int, "model": str},
-    **{"sigma": as_lengths, "voxel": as_lengths, "index": as_lengths},
-}
+_READERS: dict[str, Callable[[str], object]] = {"size": partial(_along_axes, kind=int), "seed": int, "model": str}
+_READERS |= dict.fromkeys(("sigma", "voxel", "index"), _along_axes)
 
 
 def _words(name: str) -> tuple[str, list[str], int]:
@@ -83,7 +79,7 @@ def parse(text: str) -> np.ndarray:
     return parse_with_voxel(text)[0]
 
 
-def parse_with_voxel(text: str) -> tuple[np.ndarray, tuple[float, ...] | None]:
+def parse_with_voxel(text: str) -> tuple[np.ndarray, Lengths | None]:
     """As `parse`, and the sides of the PSF's voxels in micrometres, if its form or its file says them.
 
     Those of a form are as its VOXEL: (distance of the planes, side of a pixel), or one side for all axes.
@@ -96,7 +92,8 @@ def parse_with_voxel(text: str) -> tuple[np.ndarray, tuple[float, ...] | None]:
     name = name.strip().lower()
     if name not in TABLE or not colon:
         if name != "volume" and (not text.strip() or "\0" in text or not located(text)[0].exists()):
-            raise ValueError(f"{text!r} is neither a file nor a known form of PSF{known}")
+            near = "".join(f"; did you mean {_words(form)[0]}?" for form in difflib.get_close_matches(name, TABLE, 1))
+            raise ValueError(f"{text!r} is neither a file nor a known form of PSF{near}{known}")
         return load_with_voxel(text)
     usage, parameters, needed = _words(name)
     words = [word.strip() for word in rest.split(",")]
