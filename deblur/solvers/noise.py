@@ -88,6 +88,7 @@ def shows_noise(g: Array, axes: int) -> bool:
 
 def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
     """Standard deviation of the noise of all frames, and the median of its colour over them."""
+    g = as_real(g, "the image")
     if axes == 1:
         scatter = abs(np.diff(asnumpy(g).astype(np.float64), 3, axis=-1)) / math.sqrt(20)
         scatter = scatter[scatter > 1e-12 * largest(g)]  # as of blocks: values that are all the same hold no noise
@@ -123,9 +124,10 @@ def _noise_blocks(g: Array, psf: Array | None, sides: tuple[int, ...]) -> list[_
     window = np.outer(hann, hann) / (hann @ hann)  # white noise keeps its power at each frequency
     squares = np.fft.fftfreq(side)[:, None] ** 2 + np.fft.rfftfreq(side) ** 2
     band = (squares > _BAND[0] ** 2) & (squares < _BAND[1] ** 2)
-    if psf is not None and psf.ndim == 3:  # what constant light along the first axis sees of it
-        psf = psf.sum(axis=0)
-    least = _least(squares, None if psf is None else asnumpy(psf).astype(np.float64))
+    if psf is not None:
+        psf = asnumpy(as_real(psf, "psf", np.float64))
+        psf = psf.sum(axis=0) if psf.ndim == 3 else psf  # what constant light along the first axis sees of it
+    least = _least(squares, psf)
     freedom = _freedom(window, least)
     # The mean power over the frequencies of a mask, as a product with real and imaginary parts.
     masks = np.stack([np.repeat(at.ravel() / at.sum(), 2) for at in (band, least)], axis=1)
