@@ -237,6 +237,11 @@ def random_signs(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:
     return xp.where(bits.view(bool), *np.array([1, -1], dtype))
 
 
+def random_normal(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:
+    """Normal numbers, always the same for a shape: to signs a pattern of few pixels may be orthogonal, not to them."""
+    return xp.asarray(np.random.default_rng(0).standard_normal(shape), dtype)
+
+
 @functools.lru_cache(8)
 def _random_bits(shape: tuple[int, ...]) -> np.ndarray:
     """Random bits, eight in a byte."""

@@ -18,6 +18,13 @@ RULES = ("auto", "auto", "auto", "auto", "gcv", "discrepancy", "lcurve", "upre")
 DTYPES = (np.float64, np.float64, np.float32, np.uint8)
 
 
+def photograph(size=96, at=(100, 180), name="camera"):
+    """A grey square of a sample picture."""
+    picture = deblur.image.as_float(deblur.data.load(name))
+    picture = picture if picture.ndim == 2 else picture.mean(axis=2)
+    return picture[at[0] : at[0] + size, at[1] : at[1] + size]
+
+
 @dataclass(frozen=True)
 class Draw:
     """One realistic problem.

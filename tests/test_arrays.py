@@ -42,7 +42,7 @@ CALLS = {
     **{f"Blur.{name}": (getattr(BLUR, name), IMAGE.reshape(-1, 1)) for name in ("matmat", "rmatmat")},
     "Blur @ x": (lambda x: BLUR @ x, IMAGE.ravel()),
     "filter2matrix": (lambda h: deblur.filter2matrix(h, 5, 6), PSF),
-    "estimate_noise": (deblur.tuning.estimate_noise, IMAGE),
+    "estimate_noise": (lambda g: deblur.tuning.estimate_noise(g, PSF.tolist()), IMAGE),
     "prior_scene": (lambda g: deblur.tuning.prior_scene(BLUR, g), IMAGE),
     "choose_lambda": (lambda g: deblur.tuning.choose_lambda(BLUR, g).lam, IMAGE),
     "degrade": (lambda f: deblur.degrade(f, PSF), IMAGE),
@@ -96,7 +96,6 @@ class Offers:
 
     def __init__(self, a):
         self._a = a
-        self.shape, self.ndim, self.dtype = a.shape, a.ndim, a.dtype
 
     def __array__(self, dtype=None, copy=None):
         return np.array(self._a, dtype=dtype)

@@ -79,8 +79,7 @@ N = 300
 
 
 def noise_of(kind, level, value=0.5, seed=1):
-    f = np.full((N, N), value)
-    return degrade(f, psf.delta(1), noise=kind, level=level, seed=seed)
+    return degrade(np.full((N, N), value), psf.delta(1), noise=kind, level=level, seed=seed)
 
 
 def test_gaussian_noise_has_its_deviation_and_a_number_means_it():

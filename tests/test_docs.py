@@ -47,6 +47,8 @@ def test_targets_of_links_exist(path):
     text = path.read_text()
     for target in re.findall(r"\]\(([\w./]+)\)", text):
         assert (DOCS / target).exists(), target
+    for form in re.findall(r"--psf (\w+:\d[\d.,x]*)", text):
+        assert deblur.psf.parse(form).sum() == pytest.approx(1), form
     for script in re.findall(r"(?:examples|benchmarks|tools)/\w+\.py", text):
         assert (DOCS.parent / script).exists(), script
     for path in re.findall(r"`(deblur(?:\.\w+)+)`", text):

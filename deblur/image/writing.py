@@ -266,10 +266,9 @@ class Levels:
 def _quantize(image: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
     """`image` in the dtype of the file, and the number of values that had to be clipped."""
     if bits == 32:
-        with np.errstate(over="ignore"):
-            samples = image.astype(np.float32)
-        check_finite(samples, "the image as 32-bit floating point")
-        return samples, 0
+        if (most := float(np.abs(image).max())) > float(np.finfo(np.float32).max):
+            raise ValueError(f"the image reaches {most:.3g}, and 32-bit floating point ends at 3.4e38: scale it")
+        return image.astype(np.float32), 0
     top, clipped = 2**bits - 1, 0
     samples = np.empty(image.shape, f"uint{bits}")
     # In parts of about a million values, of which a copy takes little memory.

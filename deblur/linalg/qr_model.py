@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, get_xp, is_cupy, unwrapped
+from ..device import Array, all_true, get_xp, is_cupy, unwrapped
 from ..errors import check_choice, check_flags
 from .checks import as_block, as_matrix, as_rhs, check_pivots, check_rank, indices, position
 from .qr import factor
@@ -73,7 +73,8 @@ class QRModel:
     outside the range of A comes from Gram-Schmidt against A R⁻¹, repeated: the corrected
     semi-normal equations [1]_. That is as accurate as with Q while cond(A)·eps is
     well below 1; where the repetition does not converge, or what it gives does not satisfy
-    SᵀS + CᵀC = UᵀU to rounding, the model factors anew and says so in `note`.
+    SᵀS + CᵀC = UᵀU to rounding, the model factors anew and says so in `note`. So it does, with Q too, where the rows
+    removed were 30 times as large as all that are left, in some column: the rounding of larger numbers would stay.
 
     References
     ----------
@@ -294,7 +295,14 @@ class QRModel:
         factors, age = None, 0
         if method == "update":
             try:
-                factors, age = update(), self.age + 1
+                made = update()
+                if which == "remove_rows":  # what rounding left of larger rows does not go with them
+                    norm = partial(get_xp(b).linalg.norm, axis=0)
+                    with np.errstate(over="ignore"):
+                        kept = norm(self._rd[:, : made[1].shape[1]]) <= 30 * norm(made[1])
+                    if not all_true(kept):
+                        raise np.linalg.LinAlgError("those rows were far larger than all that are left")
+                factors, age = made, self.age + 1
             except np.linalg.LinAlgError as error:
                 note = f"factored anew, as the update could not be trusted: {error}"
         a, edits = self._a, (*self._edits, edit)

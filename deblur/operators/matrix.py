@@ -90,6 +90,8 @@ def check_geometry(
             "blurs lines, a 2-D one images, a 3-D one volumes"
         )
     image = tuple(check_count(n, f"shape[{axis}]") for axis, n in enumerate(sides))
+    if max(image) > 2**60:
+        raise ValueError(f"no memory holds an image of {by(image)} pixels, nor do tiles help: use a smaller one")
     if not (longer and h.ndim == 3) and any(m > n for m, n in zip(h.shape, image, strict=True)):
         raise ValueError(
             f"the PSF ({by(h.shape)}) is larger than the image ({by(image)}); crop the PSF to where it is not "

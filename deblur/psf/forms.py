@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable
 from functools import partial
@@ -17,10 +18,10 @@ from .models import Lengths, airy, box, camera_shake, delta, disk, gaussian, mof
 from .optics import confocal, light_sheet, microscope
 
 
-def _along_axes(text: str, number: Callable[[str], Any]) -> Any:
+def _along_axes(text: str, kind: type = float) -> Any:
     """Numbers along several axes, such as "0.3x0.13", or one for all."""
-    each = tuple(map(number, text.lower().split("x")))
-    return each if len(each) > 1 else each[0]
+    numbers = tuple(map(kind, text.lower().split("x")))
+    return numbers if len(numbers) > 1 else numbers[0]
 
 
 #: The builder of each form. Its parameters, in their order, are the words of the form.
@@ -28,10 +29,8 @@ TABLE: dict[str, Callable[..., np.ndarray]] = {
     build.__name__: build for build in (gaussian, disk, motion, box, moffat, airy, delta, microscope, confocal)
 } | {"shake": camera_shake, "lightsheet": light_sheet}
 # How a word is read that is not one number.
-_READERS: dict[str, Callable[[str], object]] = {
-    **{"size": partial(_along_axes, number=int), "seed": int, "model": str},
-    **dict.fromkeys(("sigma", "voxel", "index"), partial(_along_axes, number=float)),
-}
+_READERS: dict[str, Callable[[str], object]] = {"size": partial(_along_axes, kind=int), "seed": int, "model": str}
+_READERS |= dict.fromkeys(("sigma", "voxel", "index"), _along_axes)
 
 
 def _words(name: str) -> tuple[str, list[str], int]:
@@ -93,7 +92,8 @@ def parse_with_voxel(text: str) -> tuple[np.ndarray, Lengths | None]:
     name = name.strip().lower()
     if name not in TABLE or not colon:
         if name != "volume" and (not text.strip() or "\0" in text or not located(text)[0].exists()):
-            raise ValueError(f"{text!r} is neither a file nor a known form of PSF{known}")
+            near = "".join(f"; did you mean {_words(form)[0]}?" for form in difflib.get_close_matches(name, TABLE, 1))
+            raise ValueError(f"{text!r} is neither a file nor a known form of PSF{near}{known}")
         return load_with_voxel(text)
     usage, parameters, needed = _words(name)
     words = [word.strip() for word in rest.split(",")]

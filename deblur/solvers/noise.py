@@ -89,6 +89,7 @@ def shows_noise(g: Array, axes: int) -> bool:
 
 def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
     """Standard deviation of the noise of all frames, and the median of its colour over them."""
+    g = as_real(g, "the image")
     if axes == 1:
         scatter = abs(np.diff(asnumpy(g).astype(np.float64), 3, axis=-1)) / math.sqrt(20)
         scatter = scatter[scatter > 1e-12 * largest(g)]  # as of blocks: values that are all the same hold no noise
@@ -98,7 +99,7 @@ def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
     if not frames:
         return 0.0, 0.0
     power = sum(_quiet(least, freedom) for _, _, least in frames) / math.prod(g.shape[:-2])
-    fit = None if psf is None or axes > 2 else _spectrum_fit(g, asnumpy(psf).astype(np.float64))
+    fit = None if psf is None or axes > 2 else _spectrum_fit(g, asnumpy(as_real(psf, "psf", np.float64)))
     if fit is not None and fit[0].zeros:
         at_zeros = math.exp(fit[0].fitted(fit[1], None, 0.0)[0][-1])
         power = at_zeros if at_zeros < _WRONG * power else power

@@ -21,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..device import Array, random_signs
+from ..device import Array, random_normal
 from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..normalization import Scale, shifted
@@ -174,13 +174,13 @@ class Quadratic:
         return Solution(scale.up(f), n, converged, why, history_of(*np.array(history[1:] or history).T)), close
 
     def _amplification(self, problem: Problem, right: Array, precondition: Callable[[Array], Array]) -> np.ndarray:
-        """‖A⁻¹s‖ / ‖s‖ of the system's matrix A and random s, for each frame and channel; huge if not found.
+        """‖A⁻¹s‖ / ‖s‖ of the system's matrix A and a random s, for each frame and channel; huge if not found.
 
         Rounding leaves a residual in all directions alike. What it makes of the scene the iteration itself cannot see.
         """
-        signs = random_signs(right.shape, right.dtype, problem.xp)
-        systems = image_systems(signs, lambda sums: float(np.sqrt(sums[0].max())), capture=False)
-        # Each direction has about 1 of the signs: 0.01 is left of none.
-        x, _, left = cg(problem.normal, signs, systems, precondition=precondition, rtol=0.01, max_iterations=self._most)
-        x = x if left <= 0.01 else 1e100 * signs
+        s = random_normal(right.shape, right.dtype, problem.xp)
+        systems = image_systems(s, lambda sums: float(np.sqrt(sums[0].max())), capture=False)
+        # Each direction has about 1 of s: 0.01 is left of none.
+        x, _, left = cg(problem.normal, s, systems, precondition=precondition, rtol=0.01, max_iterations=self._most)
+        x = x if left <= 0.01 else 1e100 * s
         return norms(x.reshape(-1, *right.shape[2:])) / math.sqrt(math.prod(right.shape[2:]))

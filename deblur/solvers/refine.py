@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..device import Array, random_signs
+from ..device import Array, random_normal
 from ..errors import SingularMatrixError
 from ..norms import combined, norms
 from ..problem import Problem
@@ -44,23 +44,24 @@ def singular(problem: Problem, error: Exception, matrix: str = "HHᵀ + λI") ->
     )
 
 
-def refuse_singular(problem: Problem, largest: float, solve: Callable[[Array], Array]) -> None:
-    """Raise SingularMatrixError if λ is small and what `solve` makes of random signs too large for the dtype to mean.
+def refuse_singular(problem: Problem, largest: float, solve: Callable[[Array], Array], most: float = 1.0) -> None:
+    """Raise SingularMatrixError if λ is small and what `solve` makes of random numbers too large for the dtype to mean.
 
-    `largest` is the largest entry of the matrix A, which `solve` inverts for right-hand sides (n, k).
+    `largest` is the largest entry of the matrix A, which `solve` inverts for right-hand sides (n, k), and `most` the
+    largest relative error that rounding may leave of them.
     """
     if not close_to_singular(problem):
         return
-    signs = random_signs((problem.blur.shape[0], 1), problem.dtype, problem.xp)
+    given = random_normal((problem.blur.shape[0], 1), problem.dtype, problem.xp)
     with np.errstate(all="ignore"):
-        rcond = 1 / np.float64(largest * float(abs(solve(signs)).max()))
-    if not rcond > float(np.finfo(problem.dtype).eps):
+        rcond = 1 / np.float64(largest * float(abs(solve(given)).max()))
+    if not most * rcond > float(np.finfo(problem.dtype).eps):
         raise SingularMatrixError(f"its reciprocal condition number is at most {rcond:.1e}")
 
 
 def close_to_singular(problem: Problem) -> bool:
     """Whether λ alone does not keep the matrix clear of singular."""
-    n_eps = problem.blur.shape[0] * float(np.finfo(problem.dtype).eps)
+    n_eps = max(100, problem.blur.shape[0]) * float(np.finfo(problem.dtype).eps)
     return problem.lam < n_eps * problem.blur.norm_bound**2
 
 

@@ -32,10 +32,11 @@ exactly:
   splits it into four of a quarter of the size, each factored once by Cholesky.
 
 The cost of a solve is that of two sine transforms and of two triangular
-solves, in float64 whatever the image is. "hht" takes (HHᵀ + λI)⁻¹ = (I − H (HᵀH + λI)⁻¹ Hᵀ)/λ, which cancels: what
-rounding leaves is eps ‖H‖²/λ of the image, whatever the condition. So it is
-applied again to what is left of the right-hand side,
-until nothing is; where that takes more than five rounds the method refuses.
+solves, in float64 whatever the image is. What rounding leaves of Hᵀg in a
+direction that only λ holds, (HᵀH + λI)⁻¹ amplifies, and no Hᵀ damps it again:
+where a twentieth of the image may be that, the method raises an error. "hht" takes
+(HHᵀ + λI)⁻¹ = (I − H (HᵀH + λI)⁻¹ Hᵀ)/λ, which cancels: what rounding leaves is
+eps ‖H‖²/λ of the image, whatever the condition. So it is refined.
 
 References
 ----------
@@ -49,6 +50,9 @@ anti-reflective algebra", Linear Algebra Appl. 428 (2008), for T.
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import product
+
 import numpy as np
 import scipy
 from numpy.typing import DTypeLike
@@ -60,6 +64,7 @@ from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import FLOAT64, Direct, Factor, Problem
 from ..threads import all_cores
+from .refine import refuse_singular, scenes_of
 from .spectrum import SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
 
 
@@ -81,11 +86,6 @@ def refuses(problem: Problem) -> str | None:
         )
     if _antireflective(blur) and not problem.lam > 0:
         return "with boundary 'antireflect' it solves HᵀH + λI, which needs λ > 0"
-    if _antireflective(blur) and problem.formula == "hht" and not _rounds(problem) <= 5:
-        return (
-            f"with boundary 'antireflect' and formula \"hht\" it divides by λ what float64 leaves of a difference, and "
-            f"{problem.strength} is too small for that"
-        )
     return None
 
 
@@ -98,13 +98,6 @@ def memory(problem: Problem) -> float:
 
 def _antireflective(blur: Blur) -> bool:
     return blur.boundary.transform == "antireflective"
-
-
-def _rounds(problem: Problem) -> float:
-    """How often "hht" is applied until 1e-10 is left, if each round leaves 100 eps ‖H‖²/λ of what it is given."""
-    norm = problem.blur.boundary.weight * problem.blur.norm_bound
-    lost = 100 * float(np.finfo(np.float64).eps) * norm**2 / problem.lam
-    return max(1, np.ceil(np.log(1e-10) / np.log(lost))) if lost < 1 else np.inf
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
@@ -251,17 +244,17 @@ class _Antireflective(Direct):
         blur, xp = problem.blur, problem.xp
         needed = int(10 * (sum(blur.image_shape) / 2) ** 2 * 8)
         require_memory(needed, xp, "Factoring the equations of the edge pixels", 'use method="pcg" instead')
-        self._lam, self._rounds = problem.lam, int(_rounds(problem)) if problem.formula == "hht" else 0
-        rows, cols = (_parities(n) for n in blur.image_shape)
+        self._problem = problem
         quarter = quadrant(blur)
         assert quarter is not None
         self._parts = []
-        for row_index, row_angles, p in rows:
-            for col_index, col_angles, q in cols:
-                values = cosine_symbol(quarter, (row_angles, col_angles), problem.device)
-                part = _Part(values, (xp.asarray(p), xp.asarray(q)), problem.lam)
-                index = (..., xp.asarray(row_index)[:, None], xp.asarray(col_index))
-                self._parts.append((index, part))
+        for (row_index, row_angles, p), (col_index, col_angles, q) in product(*map(_parities, blur.image_shape)):
+            values = cosine_symbol(quarter, (row_angles, col_angles), problem.device)
+            part = _Part(values, (xp.asarray(p), xp.asarray(q)), problem.lam)
+            index = (..., xp.asarray(row_index)[:, None], xp.asarray(col_index))
+            self._parts.append((index, part))
+        inverse = partial(self._solved, right=True)
+        refuse_singular(problem.in_float64, blur.norm_bound**2, inverse, most=0.05)
 
     def _coordinates(self, x: Array) -> Array:
         """Images to the coordinates W, and back, in place: W is symmetric and orthogonal."""
@@ -275,22 +268,21 @@ class _Antireflective(Direct):
                 y[..., 0], y[..., -1] = (first + last) * half, (first - last) * half
         return x
 
-    @all_cores()
-    def scenes(self, g: Array) -> Array:
-        x = self._coordinates(g.astype(FLOAT64))  # T is far from orthogonal: float32 loses too much
-        for index, part in self._parts:
-            b = part.adjoint(x[index])
-            x[index] = self._hht(part, b) if self._rounds else part.solve(b)
-        return self._coordinates(x).astype(g.dtype, copy=False)
+    def scenes(self, g: Array) -> Array | tuple[Array, int, bool, str]:
+        return scenes_of(self._problem, g, self._inverse) if self._problem.formula == "hht" else self._solved(g)
 
-    def _hht(self, part: _Part, b: Array) -> Array:
-        """(HHᵀ + λI)⁻¹ b = (b − H (HᵀH + λI)⁻¹ Hᵀ b)/λ, refined."""
-        y, left = 0.0, b
-        for again in range(self._rounds):
-            if again:
-                left = b - part.forward(part.adjoint(y)) - self._lam * y
-            y = y + (left - part.forward(part.solve(part.adjoint(left)))) / self._lam
-        return y
+    @all_cores()
+    def _solved(self, g: Array, right: bool = False) -> Array:
+        """(HᵀH + λI)⁻¹ Hᵀg; of `right` hand sides (HᵀH + λI)⁻¹ alone."""
+        # T is far from orthogonal: float32 loses too much.
+        x = self._coordinates(g.reshape(-1, *self._problem.blur.image_shape).astype(FLOAT64))
+        for index, part in self._parts:
+            x[index] = part.solve(x[index] if right else part.adjoint(x[index]))
+        return self._coordinates(x).reshape(g.shape).astype(g.dtype, copy=False)
+
+    def _inverse(self, g: Array) -> Array:
+        """(HHᵀ + λI)⁻¹ g."""
+        return (g - self._problem.blur.forward(self._solved(g))) / self._problem.lam
 
 
 def _parities(n: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

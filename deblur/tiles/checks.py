@@ -84,8 +84,7 @@ def with_measured_overlap(tiling: Tiling, psf: np.ndarray, planned: Callable[[Se
         if worst <= plan.tolerance:
             return plan
         if best is not None and worst > 0.5 * best.seam:
-            why = f"{best.reason}, which is left by its stopping rule; a smaller rtol lessens it"
-            return replace(best, reason=why)
+            return replace(best, reason=f"{best.reason}, which is left by its stopping rule; a smaller rtol lessens it")
         best, overlap = plan, [2 * d for d in overlap]
         if any(d > t and t < n for d, t, n in zip(overlap, plan.tile, plan.shape, strict=True)):
             raise MethodError(

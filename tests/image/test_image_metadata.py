@@ -361,8 +361,7 @@ def run(tmp_path, capsys):
     def reconstruct(source, target, *more):
         arguments = ["reconstruct", tmp_path / source, "-o", tmp_path / target, "--psf", "gaussian:3,0.7"]
         assert main([str(a) for a in [*arguments, *more]]) == 0
-        lines = capsys.readouterr().out.splitlines()
-        return {line[:12].strip(): line[12:] for line in lines}
+        return {line[:12].strip(): line[12:] for line in capsys.readouterr().out.splitlines()}
 
     return reconstruct
 

@@ -15,8 +15,7 @@ from deblur.linalg.gauss_seidel import STALL
 
 def relative_residual(a, b, x):
     a, b, x = (array.astype(np.float64) for array in (a, b, x))
-    residual = b - a @ x
-    return (np.linalg.norm(residual, axis=0) / np.linalg.norm(b, axis=0)).max()
+    return (np.linalg.norm(b - a @ x, axis=0) / np.linalg.norm(b, axis=0)).max()
 
 
 def sweep_row_by_row(a, b, x, sweeps):

@@ -237,6 +237,12 @@ def test_without_q_an_untrustworthy_update_is_replaced_by_a_factorisation(rng):
     drifted.remove_rows([1, 2])
     assert "orthonormal" in drifted.note
     check(drifted, np.delete(u, [1, 2], axis=0), np.delete(b, [1, 2]))
+    # What rounding left of far larger rows, of A or of b, does not go with them.
+    at = 1e12 * (np.arange(50) == 7)
+    for keep_q, rows, data in ((False, u, b + at), (False, u + at[:, None], b), (True, u + at[:, None], b)):
+        spoiled = QRModel(rows, data, keep_q=keep_q, method="update")
+        spoiled.remove_rows(7)
+        check(spoiled, np.delete(u, 7, axis=0), np.delete(b, 7))
     singular = QRModel(np.zeros((5, 2)), np.zeros(5), keep_q=False, method="update")
     singular.remove_rows(0)
     assert "anew" in singular.note

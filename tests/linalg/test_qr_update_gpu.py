@@ -21,8 +21,7 @@ def on_device(cupy, arrays, dtype):
 
 def strays(view):
     """Whether anything but NaN stands around the view."""
-    base = view.base
-    return int((~np.isnan(base.get())).sum()) != view.size
+    return int((~np.isnan(view.base.get())).sum()) != view.size
 
 
 def wide(a):

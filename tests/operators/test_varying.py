@@ -230,8 +230,7 @@ def test_a_preconditioner_of_all_psfs_saves_iterations(monkeypatch):
 
     def iterations(psfs):
         blur = VaryingBlur(psfs, (64, 64), "unknown")
-        problem = problem_of(blur, "identity", 1e-2, rtol=1e-6)
-        return solve(problem, blur.forward(scene)[None, None]).iterations
+        return solve(problem_of(blur, "identity", 1e-2, rtol=1e-6), blur.forward(scene)[None, None]).iterations
 
     varying, constant = iterations(h), iterations(np.broadcast_to(h.mean(axis=(0, 1)), h.shape))
     assert varying <= 1.5 * constant

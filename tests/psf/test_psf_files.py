@@ -131,7 +131,7 @@ FORMS = {
         (3, 5, 5), (0.3, 0.1), wavelength=0.5, na=1.2, index=(1.4, 1.33, 2), z=0.1, model="gibson-lanni"
     ),
     "confocal:5,.1,.4,.5,1.2,1.4": psf.confocal(5, 0.1, excitation=0.4, emission=0.5, na=1.2, index=1.4),
-    "lightsheet:5,.1,.5,.8,2": psf.light_sheet(5, 0.1, wavelength=0.5, na=0.8, sheet=2.0),
+    "lightsheet:5,.1,.5,.8,2,1.4": psf.light_sheet(5, 0.1, wavelength=0.5, na=0.8, sheet=2.0, index=1.4),
 }
 
 
@@ -156,6 +156,7 @@ def test_parse_lists_the_forms_when_it_does_not_understand(text):
         psf.parse(text)
     for form in psf.FORMS:
         assert form in str(caught.value)
+    assert ("did you mean gaussian:SIZE,SIGMA?" in str(caught.value)) == (text in ("gauss:9,1", "gaussian"))
 
 
 @pytest.mark.parametrize(

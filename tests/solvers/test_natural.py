@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from realistic import photograph
 
 import deblur
 from deblur.device import asnumpy
@@ -33,12 +34,6 @@ def dense(g, h, lam, boundary):
     hb = matrix @ b
     u = hb.T @ np.linalg.solve(hb @ hb.T + lam * np.eye(g.size), (g - blur.forward(prior)).ravel())
     return (b @ u).reshape(blur.scene_shape) + prior
-
-
-def photograph(size=96, at=(100, 180), name="camera"):
-    picture = deblur.image.as_float(deblur.data.load(name))
-    picture = picture if picture.ndim == 2 else picture.mean(axis=2)
-    return picture[at[0] : at[0] + size, at[1] : at[1] + size]
 
 
 def blurred(noise, h=SHAKE, seed=0, **where):

@@ -250,8 +250,7 @@ def beads(rng, shape, psf, peak, read=0.0, ground=1e-3):
     spots = np.where(rng.random(blur.scene_shape) < (0.004 if ground else 0.001), rng.random(blur.scene_shape), 0)
     scene = scipy.ndimage.gaussian_filter(spots, 1.2) + ground
     scene *= peak / blur.forward(scene).max()
-    g = rng.poisson(blur.forward(scene).clip(0)) + read * rng.standard_normal(shape)
-    return blur, g, scene
+    return blur, rng.poisson(blur.forward(scene).clip(0)) + read * rng.standard_normal(shape), scene
 
 
 def error_of(blur, scene, truth):

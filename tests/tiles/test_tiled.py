@@ -28,8 +28,7 @@ def picture(h, boundary, shape, rng, noise=0.01):
     blur = deblur.Blur(h, shape, boundary)
     scene = np.kron(rng.random([-(-n // 16) for n in blur.scene_shape]), np.ones((16,) * h.ndim))
     scene = scene[tuple(map(slice, blur.scene_shape))]
-    g = blur.forward(scene)
-    return g + noise * rng.standard_normal(shape)
+    return blur.forward(scene) + noise * rng.standard_normal(shape)
 
 
 def apart(a, b, g):

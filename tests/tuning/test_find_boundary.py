@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from realistic import photograph
 from refusals import refused
 from scipy.ndimage import gaussian_filter
 from structured import dense_answer
@@ -22,12 +23,6 @@ PSFS = {
     "line": deblur.psf.motion(7, 0),
     "even": deblur.psf.box(4),
 }
-
-
-def photograph(name="camera", size=96, at=(100, 180)):
-    picture = deblur.image.as_float(deblur.data.load(name))
-    picture = picture if picture.ndim == 2 else picture.mean(axis=2)
-    return picture[at[0] : at[0] + size, at[1] : at[1] + size]
 
 
 def blurred(boundary, psf="gaussian", noise=0.005, seed=0, **where):

@@ -338,8 +338,7 @@ def test_plug_and_play_is_tuned_without_a_solution():
     assert choice.solution is None
 
     def quality(lam):
-        f = solve("pnp", problem, lam, g[None, None]).scene[0, 0]
-        return psnr(truth, f[blur.crop])
+        return psnr(truth, solve("pnp", problem, lam, g[None, None]).scene[0, 0][blur.crop])
 
     tuned = quality(choice.lam)
     assert tuned > max(psnr(truth, g), quality(30 * choice.lam), quality(choice.lam / 30)) + 0.5
