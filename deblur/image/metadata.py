@@ -311,7 +311,7 @@ def tiff(samples: np.ndarray, metadata: Metadata) -> bytes | Callable[[BinaryIO]
             options["metadata"]["axes"] = (metadata.axes if sizes else "") + inner
     elif metadata.ome:
         options |= {"metadata": None, "description": metadata.ome.encode()}
-    elif metadata.spacing and metadata.alpha is None and len(metadata.axes) == len(sizes):
+    elif (metadata.spacing or metadata.labels) and metadata.alpha is None and len(metadata.axes) == len(sizes):
         options |= ome.settings(metadata.axes + inner, metadata.spacing, metadata.labels)
     else:
         # The shape of a stack is noted in the file, since one of a single page is a stack too.

@@ -15,10 +15,9 @@ def to_microns(unit: str) -> float | None:
     """How many micrometres a unit of length is, named as OME, OME-Zarr or ImageJ do; None for another unit."""
     powers = {"": 6, "c": 4, "m": 3, "µ": 0, "μ": 0, "u": 0, "n": -3, "p": -6}
     powers |= {"centi": 4, "milli": 3, "micro": 0, "nano": -3, "pico": -6}
-    if unit in ("micron", "microns", "\\u00B5m"):  # as ImageJ writes them
-        return 1.0
+    others = dict.fromkeys(("micron", "microns", "\\u00B5m"), 1.0) | dict.fromkeys(("Å", "angstrom"), 1e-4)
     prefix = re.fullmatch(r"(.*?)(m|met(?:er|re)s?)", unit)
-    return 10.0 ** powers[prefix[1]] if prefix and prefix[1] in powers else None
+    return 10.0 ** powers[prefix[1]] if prefix and prefix[1] in powers else others.get(unit)  # ImageJ's and more
 
 
 @functools.lru_cache(maxsize=256)
