@@ -17,6 +17,7 @@ References
 .. [2] K. Zhang, W. Zuo, L. Zhang, FFDNet, IEEE Trans. Image Process. 27 (2018) 4608-4622.
 .. [3] S. Mohan, Z. Kadkhodaie, E. P. Simoncelli, C. Fernandez-Granda, Robust and interpretable blind image denoising
    via bias-free convolutional neural networks, ICLR 2020.
+.. [4] A. Lavin, S. Gray, Fast algorithms for convolutional neural networks, CVPR 2016, 4013-4021.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from .. import kernels
 from ..device import Array, Device, cupy, get_xp, is_cupy
@@ -42,7 +42,7 @@ MULTIPLE = 8
 _LEVELS = 3
 _AT = kernels.Constants("network")
 _NOTHING = 1e-5  # moduli below this share of the largest are rounding
-_STRIP, _STRIP_GPU = 1 << 16, 1 << 26  # numbers that are gathered for one product, about
+_STRIP, _STRIP_GPU = 1 << 17, 1 << 26  # numbers that are gathered for one product, about
 
 
 @cache
@@ -107,48 +107,52 @@ def network(planes: Array, sigma: float, near: Array) -> Array:
     def denoised(x: Array, clean: Array) -> Array:
         if largest(x) <= _NOTHING * size:  # the colours of a grey picture
             return x
-        if is_cupy(x):
-            return combined(x, _noise(x, sigma, clean, size).astype(x.dtype, copy=False), b=-size)
-        x, clean = ((a / size).astype(np.float32) for a in (x, clean))
-        return (size * (x - _noise(x, sigma / size, clean))).astype(planes.dtype)
+        return combined(x, _noise(x, sigma, clean, size).astype(x.dtype, copy=False), b=-size)
 
     with all_cores():
         found = [denoised(*pair) for pair in zip(planes, near, strict=True)]
     return found[0][None] if len(found) == 1 else get_xp(planes).stack(found)
 
 
-def _noise(x: Array, sigma: float, near: Array, size: float = 1.0) -> Array:
+def _noise(x: Array, sigma: float, near: Array, size: float) -> Array:
     """The noise of a plane (P, Q), all of them over `size`: moduli up to 1, float32."""
     w = _weights(Device.of(x))
     padded = (x.shape[0] + -x.shape[0] % MULTIPLE, x.shape[1] + -x.shape[1] % MULTIPLE)
-    y = head = _conv3(_entered(x, near, padded, 1 / size, sigma / size), w["head"])
-    levels = []
+    inside: list[Any] = [None if is_cupy(x) else _tiled(np.ones(padded, np.float32))[:1]]
+    head = _conv3(_entered(x, near, padded, 1 / size, sigma / size), w["head"], inside[0])
+    y, levels = head.copy(), []
     for level in range(_LEVELS):
-        y = _pairs(y, w, f"left{level}")
+        y = _pairs(y, w, f"left{level}", inside[level])
         if level < _LEVELS - 1:
             levels.append(y)
             y = _product(w[f"down{level}"], _apart(y))
+            inside.append(None if is_cupy(x) else _apart(inside[level])[:1])
     for level in reversed(range(_LEVELS - 1)):
         y = combined(levels[level], _together(_product(w[f"up{level}"], y)))
-        y = _pairs(y, w, f"right{level}")
-    return _together(_conv3(combined(y, head), w["tail"]))[0, : x.shape[0], : x.shape[1]]
+        y = _pairs(y, w, f"right{level}", inside[level])
+    y = _conv3(combined(y, head), w["tail"], inside[0])
+    return (_together(y)[0] if is_cupy(x) else _whole(y))[: x.shape[0], : x.shape[1]]
 
 
 def _entered(x: Array, near: Array, padded: tuple[int, int], scale: float, level: float) -> Array:
-    """What goes in: a plane and its estimate, continued and taken apart, and the noise's level between them."""
+    """What goes in: a plane and its estimate times `scale`, continued and taken apart, and `level` between them."""
     if is_cupy(x):
-        return _entered_on_gpu(x, near, padded, scale, level)
+        high, wide = padded[0] // 2, padded[1] // 2
+        (x, ldx, _), (near, ldnear, _) = kernels.images(x), kernels.images(near)
+        out = cupy.empty((9, high, wide), np.float32)
+        _launch("enter", high * wide, out, high, wide, x, ldx, near, ldnear, *x.shape[1:], scale, level, dtype=x.dtype)
+        return out
     more = [(0, n - m) for n, m in zip(padded, x.shape, strict=True)]
-    parts, others = (_apart(np.pad(a, more, mode="edge")[None]) for a in (x, near))
-    return np.concatenate([parts, np.full((1, *parts.shape[1:]), level, np.float32), others])
+    parts, others = (_tiled(np.pad((scale * a).astype(np.float32), more, mode="edge")) for a in (x, near))
+    return np.concatenate([parts, _tiled(np.full(padded, level, np.float32))[:1], others])
 
 
-def _pairs(x: Array, w: dict[str, Array], name: str) -> Array:
+def _pairs(x: Array, w: dict[str, Array], name: str, inside: Array) -> Array:
     """Pairs of convolutions with a rectifier between them, each pair added to what went in."""
     k = 0
     while f"{name}.{k}.a" in w:
-        y = _conv3(x, w[f"{name}.{k}.a"])
-        x = combined(x, _conv3(y, w[f"{name}.{k}.b"], rectified=True))
+        y = _conv3(x, w[f"{name}.{k}.a"], inside)
+        x = _conv3(y, w[f"{name}.{k}.b"], inside, to=x)
         k += 1
     return x
 
@@ -158,89 +162,107 @@ def _product(w: Array, x: Array) -> Array:
     return product(w, x.reshape(len(x), -1)).reshape(len(w), *x.shape[1:])
 
 
-def _conv3(x: Array, w: Array, rectified: bool = False) -> Array:
-    """A 3 x 3 convolution of (C, P, Q), zero beyond the borders, after a rectifier if `rectified`.
+def _conv3(x: Array, w: Array, inside: Array, to: Array | None = None) -> Array:
+    """A 3 x 3 convolution of (C, P, Q), zero beyond the borders; after a rectifier if it is to be added to `to`.
 
     A GPU gathers the nine neighbours of each pixel, and a matrix product follows. On the CPU 6 x 6 pixels become 4 x 4
-    by Winograd's algorithm, with a quarter of the multiplications. Each strip of rows belongs to one thread, see
+    by Winograd's algorithm, with a quarter of the multiplications. Each strip of tiles belongs to one thread, see
     `deblur.threads.all_cores`.
+
+    inside : array
+        On the CPU, as one of the planes: 1 where there is a pixel of the picture, else 0.
     """
-    c, rows, cols = x.shape
     if is_cupy(x):
-        xp, high = get_xp(x), max(1, _STRIP_GPU // (9 * c * cols))
-        found = []
+        (c, rows, cols), xp = x.shape, get_xp(x)
+        found, high = [], max(1, _STRIP_GPU // (9 * c * cols))
         for top in range(0, rows, high):
             gathered = xp.empty((3, 3, c, min(high, rows - top), cols), np.float32)
-            _gather_on_gpu(gathered, x, top, rectified)
+            _launch("gather", gathered.size // 9, gathered, x, c, rows, cols, top, gathered.shape[3], to is not None)
             found.append((w @ gathered.reshape(9 * c, -1)).reshape(len(w), -1, cols))
-        return found[0] if len(found) == 1 else xp.concatenate(found, axis=1)
-    high, wide = -(-rows // 4), -(-cols // 4)
-    padded = np.zeros((c, 4 * high + 2, 4 * wide + 2), np.float32)
-    np.maximum(x, 0 if rectified else -np.inf, out=padded[:, 1 : 1 + rows, 1 : 1 + cols])
-    plane, row, item = padded.strides
-    into, back, _ = (a.astype(np.float32) for a in _winograd())
-    out = np.empty((w.shape[1], high, 4, wide, 4), np.float32)
-    some = max(1, min(-(-high // cores()), _STRIP // (36 * c * wide)))
+        y = found[0] if len(found) == 1 else xp.concatenate(found, axis=1)
+        return y if to is None else combined(to, y)
+    c, step = len(x), x.shape[4]
+    out = np.zeros((w.shape[1], *x.shape[1:]), np.float32) if to is None else to
+    planes, sums, within = (a.reshape(len(a), 4, 4, -1) for a in (x, out, inside))
+    stop = (x.shape[3] - 2) * step
+    some = max(1, min(_STRIP // (36 * c), -(-stop // cores())))
 
-    def strip(top: int) -> None:
-        shape = (6, 6, c, min(some, high - top), wide)
-        tiles = as_strided(padded[:, 4 * top :], shape, (row, item, plane, 4 * row, 4 * item))
-        values = (into @ tiles.reshape(36, -1)).reshape(36, c, -1)
-        tiles = (back @ (w @ values).reshape(36, -1)).reshape(4, 4, -1, *shape[3:])
-        out[:, top : top + some] = tiles.transpose(2, 3, 0, 4, 1)
+    def strip(start: int) -> None:
+        values = np.empty((36, c, min(some, stop - start)), np.float32)
+        _forward(planes, start, step, to is not None, values)
+        _back(w @ values, start, within[0], sums)
 
-    on_cores(strip, range(0, high, some))
-    return out.reshape(-1, 4 * high, 4 * wide)[:, :rows, :cols]
+    on_cores(strip, range(step + 1, stop, some))
+    return out
+
+
+def _forward(planes: Array, start: int, step: int, rectified: bool, values: Array) -> None:
+    """6 x 6 pixels of the tiles from `start` on, and of their neighbours, transformed to `values`, (36, C, tiles)."""
+    _, c, wide = values.shape
+    tiles = np.empty((c, 36, wide), np.float32)
+    for k in range(36):
+        y, x = k // 6 + 3, k % 6 + 3
+        at = start + (y // 4 - 1) * step + x // 4 - 1
+        tiles[:, k] = planes[:, y % 4, x % 4, at : at + wide]
+    if rectified:
+        np.maximum(tiles, 0, out=tiles)
+    np.matmul(_winograd()[0].astype(np.float32), tiles, out=values.transpose(1, 0, 2))
+
+
+def _back(values: Array, start: int, inside: Array, sums: Array) -> None:
+    """Add 4 x 4 pixels of each tile, from `values`."""
+    _, c, wide = values.shape
+    found = (_winograd()[1].astype(np.float32) @ values.transpose(1, 0, 2)).reshape(c, 4, 4, wide)
+    found *= inside[..., start : start + wide]
+    sums[..., start : start + wide] += found
+
+
+def _tiled(x: Array) -> Array:
+    """A plane (P, Q) as the four of its even and odd rows and columns, (4, 4, 4, rows, cols) of tiles of 4 x 4 pixels.
+
+    The axes in the middle are those within a tile. The row above, two rows below and a column on the left are zero, and
+    the neighbours of tile i of the last two axes, taken as one, are i ± 1 and i ± cols. There are as many tiles as the
+    network halves.
+    """
+    x = np.pad(x, [(0, -n % (4 * MULTIPLE)) for n in x.shape])
+    high, wide = (n // 8 for n in x.shape)
+    return _bordered(x.reshape(high, 4, 2, wide, 4, 2).transpose(2, 5, 1, 4, 0, 3))
+
+
+def _bordered(x: Array) -> Array:
+    return np.pad(x.reshape(-1, 4, 4, *x.shape[-2:]), [*[(0, 0)] * 3, (1, 2), (1, 0)])
+
+
+def _whole(x: Array) -> Array:
+    """The way back."""
+    x = x[..., 1:-2, 1:]
+    high, wide = x.shape[-2:]
+    return x.reshape(2, 2, 4, 4, high, wide).transpose(4, 2, 0, 5, 3, 1).reshape(8 * high, 8 * wide)
 
 
 def _apart(x: Array) -> Array:
-    """(C, 2P, 2Q) as (4C, P, Q): of each plane the pixels of even and odd rows and columns."""
+    """(C, 2P, 2Q) as (4C, P, Q): of each plane the pixels of even and odd rows and columns; on the CPU in tiles."""
     if is_cupy(x):
-        return _apart_on_gpu(x)
-    c, rows, cols = x.shape
-    x = x.reshape(c, rows // 2, 2, cols // 2, 2).transpose(0, 2, 4, 1, 3)
-    return x.reshape(4 * c, rows // 2, cols // 2)
+        c, rows, cols = x.shape
+        return _moved_on_gpu("apart", x, (4 * c, rows // 2, cols // 2), x.shape)
+    x = x[..., 1:-2, 1:]
+    x = x.reshape(len(x), 2, 2, 2, 2, x.shape[3] // 2, 2, x.shape[4] // 2, 2)
+    return _bordered(x.transpose(0, 2, 4, 6, 1, 8, 3, 5, 7))
 
 
 def _together(x: Array) -> Array:
     """(4C, P, Q) as (C, 2P, 2Q): the way back."""
     if is_cupy(x):
-        return _together_on_gpu(x)
-    c, rows, cols = x.shape
-    x = x.reshape(c // 4, 2, 2, rows, cols).transpose(0, 3, 1, 4, 2)
-    return x.reshape(c // 4, 2 * rows, 2 * cols)
-
-
-def _entered_on_gpu(x: Array, near: Array, shape: tuple[int, int], scale: float, level: float) -> Array:
-    """The network's input, (9, P, Q): a plane and its estimate times `scale`, continued to `shape`, and `level`."""
-    high, wide = shape[0] // 2, shape[1] // 2
-    (x, ldx, _), (near, ldnear, _) = kernels.images(x), kernels.images(near)
-    out = cupy.empty((9, high, wide), np.float32)
-    _launch("enter", high * wide, out, high, wide, x, ldx, near, ldnear, *x.shape[1:], scale, level, dtype=x.dtype)
+        shape = len(x) // 4, 2 * x.shape[1], 2 * x.shape[2]
+        return _moved_on_gpu("together", x, shape, shape)
+    x = x[..., 1:-2, 1:]
+    c, (high, wide) = len(x) // 4, x.shape[-2:]
+    parts = x.reshape(c, 2, 2, 2, 2, 2, 2, high, wide).transpose(0, 4, 1, 6, 2, 7, 3, 8, 5)
+    out = np.zeros((c, 4, 4, 2 * high + 3, 2 * wide + 1), np.float32)
+    inner = out[..., 1:-2, 1:].reshape(parts.shape)
+    for k in (0, 1):  # as one assignment it would move two numbers at a time
+        inner[..., k] = parts[..., k]
     return out
-
-
-def _gather_on_gpu(out: Array, x: Array, top: int, rectified: bool) -> None:
-    """The nine neighbours of each pixel of (C, P, Q), zero beyond the borders, of the rows from `top` on.
-
-    out : (9 C rows Q,) float32 array; `rectified` sets negative numbers to zero.
-    """
-    c, rows, cols = x.shape
-    count = out.size // 9
-    _launch("gather", count, out, x, c, rows, cols, top, count // (c * cols), rectified)
-
-
-def _apart_on_gpu(x: Array) -> Array:
-    """(C, 2P, 2Q) as (4C, P, Q)."""
-    c, rows, cols = x.shape
-    return _moved_on_gpu("apart", x, (4 * c, rows // 2, cols // 2), (c, rows, cols))
-
-
-def _together_on_gpu(x: Array) -> Array:
-    """(4C, P, Q) as (C, 2P, 2Q)."""
-    c, rows, cols = x.shape
-    shape = (c // 4, 2 * rows, 2 * cols)
-    return _moved_on_gpu("together", x, shape, shape)
 
 
 def _moved_on_gpu(name: str, x: Array, shape: tuple[int, ...], whole: tuple[int, ...]) -> Array:

@@ -22,7 +22,6 @@ _TEAM = 4
 _LANES = STACK * _TEAM
 # Where the patches of a stack lie among the lanes: those that Haar's wavelets take together are half of them apart.
 _PLACES = np.array([0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15]) * _TEAM
-_DCT4, _DCT8 = (opponent(side).astype(np.float32) for side in SIDES)
 _ROOT = np.float32(math.sqrt(0.5))
 _exact = numba.njit(cache=True, nogil=True, error_model="numpy")
 _FAST = {"contract", "reassoc", "nsz"}
@@ -92,11 +91,11 @@ def _gather(image, first, a, side):
                 lanes[i] = pixels[np.uint64(at[i] + shift)]  # without a sign: never counted from the end
 
 
-def _wavelets(half):
-    """Sums and differences of the first `half` lanes of each pixel and those behind them, in place."""
-
-    @_compiled
-    def level(a, pixels):
+@_compiled
+def _haar(a, pixels, back):
+    """Haar's wavelets across each stack, in place: sums come first; or the inverse."""
+    for level in range(4):
+        half = _TEAM << level if back else _LANES >> level + 1
         for p in range(pixels):
             lanes = a[p * _LANES :]
             for i in range(half):
@@ -104,33 +103,15 @@ def _wavelets(half):
                 lanes[i] = (u + v) * _ROOT
                 lanes[i + half] = (u - v) * _ROOT
 
-    return level
 
-
-_level1, _level2, _level3, _level4 = (_wavelets(_LANES >> k) for k in (1, 2, 3, 4))
-
-
-@_compiled
-def _haar(a, pixels, back):
-    """Haar's wavelets across each stack, in place: sums come first; or the inverse."""
-    if back:
-        _level4(a, pixels)
-        _level3(a, pixels)
-        _level2(a, pixels)
-        _level1(a, pixels)
-    else:
-        _level1(a, pixels)
-        _level2(a, pixels)
-        _level3(a, pixels)
-        _level4(a, pixels)
-
-
-def _cosines(side):
+def _both_ways(matrix):
     """Rows and columns of each patch times a (side, side) matrix, in place."""
+    matrix = matrix.astype(np.float32)
+    side = len(matrix)
     column = side * _LANES
 
     @_compiled
-    def transform(a, work, matrix):
+    def transform(a, work):
         for k in range(side):
             row, out = a[k * column :], work[k * column :]
             for u in range(side):
@@ -151,26 +132,18 @@ def _cosines(side):
     return transform
 
 
-_cosines4, _cosines8 = _cosines(4), _cosines(8)
+_cosines4, _cosines8 = (_both_ways(opponent(side)) for side in SIDES)
+_inverse4, _inverse8 = (_both_ways(opponent(side).T) for side in SIDES)
 
 
 @_compiled
-def _forward(image, first, a, work, matrix, side):
+def _forward(image, first, a, work, side):
     _gather(image, first, a, side)
     _haar(a, side * side, False)
     if side == 4:
-        _cosines4(a, work, matrix)
+        _cosines4(a, work)
     else:
-        _cosines8(a, work, matrix)
-
-
-@_compiled
-def _inverse(a, work, matrix, side):
-    if side == 4:
-        _cosines4(a, work, matrix.T)
-    else:
-        _cosines8(a, work, matrix.T)
-    _haar(a, side * side, True)
+        _cosines8(a, work)
 
 
 @_compiled
@@ -230,7 +203,6 @@ def filtered(noisy, pilot, level, first, v, threshold, edge):
     `pilot` is empty to threshold, and `level` where the variances v are the same everywhere.
     """
     wide, side, usual = noisy.shape[1], len(edge), v.mean()
-    matrix = _DCT4 if side == 4 else _DCT8
     total = np.zeros(noisy.shape, np.float32)
     weight = np.zeros(noisy.shape, np.float32)
     a = np.empty(side * side * _LANES, np.float32)
@@ -241,7 +213,7 @@ def filtered(noisy, pilot, level, first, v, threshold, edge):
     w = np.empty(_LANES, np.float32)
     for start in range(0, len(first), _TEAM):
         team = first[start : start + _TEAM]
-        _forward(noisy, team, a, work, matrix, side)
+        _forward(noisy, team, a, work, side)
         if level.size:
             for g in range(len(team)):
                 mean = np.float32(0)
@@ -251,11 +223,15 @@ def filtered(noisy, pilot, level, first, v, threshold, edge):
                     local[n * _TEAM + g] = mean / STACK
         power[:] = 0
         if pilot.size:
-            _forward(pilot, team, b, work, matrix, side)
+            _forward(pilot, team, b, work, side)
             _shrunk(a, b, v, local, power)
         else:
             _kept(a, v, local, power, threshold)
-        _inverse(a, work, matrix, side)
+        if side == 4:
+            _inverse4(a, work)
+        else:
+            _inverse8(a, work)
+        _haar(a, side * side, True)
         for g in range(_TEAM):
             spent = np.float32(0)
             for n in range(STACK):
