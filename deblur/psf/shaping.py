@@ -183,9 +183,17 @@ def denoise(psf: Any, noise: float | None = None) -> np.ndarray:
     return unit_sum(np.maximum(h * gains(h, noise**2), 0))
 
 
+def is_cut_off(values: np.ndarray) -> bool:
+    """Whether values along a border are noise that was cut off at zero: zeros and others take turns by chance."""
+    return len(values) > 28 and bool(np.diff(values > 0).mean() > 0.3)
+
+
 def _level(values: np.ndarray) -> tuple[float, float]:
-    """The median of values, and their standard deviation by the median absolute deviation."""
-    level = float(np.median(values))
+    """The median of values, and their standard deviation by the median absolute deviation. Of noise that was cut off
+    at zero: its mean, and the standard deviation that it had."""
+    level, upper = np.quantile(values, (0.5, 0.8413)).tolist()
+    if is_cut_off(values):
+        return float(values[values < 3 * upper].mean()), upper
     return level, 1.4826 * float(np.median(np.abs(values - level)))
 
 

@@ -354,11 +354,10 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
     model = NoiseModel(0.0, noise or 0.0)
     if psf is not None and problem.axes == 2 and error != 0:
         model = psf_noise(seen, psf, noise, error)
-    if not problem.asked:
+    if not problem.asked or noise is not None:
         return replace(problem, noise=model)
-    if noise is None:
-        model = model._replace(read=max(model.read, math.sqrt(noise_variance(problem, g))))  # JPEG hides fine noise
-    if noise is None and fidelity.weights is None and problem.axes > 1:
+    model = model._replace(read=max(model.read, math.sqrt(noise_variance(problem, g))))  # JPEG hides fine noise
+    if fidelity.weights is None and problem.axes > 1:
         net = seen - fidelity.background if fidelity.background else seen
         light, bright = estimate_noise_model(net), float(total(seen)) / seen.size
         # No pixel holds more than 10⁶ photons: a smaller gain is texture.

@@ -55,21 +55,24 @@ class Cells:
         some = (squares > (6 / side) ** 2) & (right > 0) & (right < 0.5) & (down != 0)
         blurred, white = tapered(scene * blur)[some], tapered(scene)[some]
         radius, angle = 0.5 * np.log(squares[some]), np.arctan2(*np.broadcast_arrays(down, right))[some]
-        ends = radius.min(), radius.max()
-        octave, turn = (radius - ends[0]) / (ends[1] - ends[0]), angle / np.pi + 0.5
+        octave, turn = (radius - radius.min()) / np.ptp(radius), angle / np.pi + 0.5
         parts = octave, turn, np.log(blurred / white + 1e-12) / 0.35
         kinds = [np.floor(part * n).astype(int) for part, n in zip(parts, (12, 8, 1), strict=True)]
         kinds[2] -= kinds[2].min()
         _, cell = np.unique(np.ravel_multi_index(kinds, [n.max() + 1 for n in kinds]), return_inverse=True)
         self.count = np.bincount(cell).astype(float)
         self._some, self._cell = some, cell
-        x, self.blurred, self.white, two, cross, four, radius = (
+        # The PSF's own power, in mean over all directions, and the most of it that may be white noise, in which few
+        # frequencies have next to no power.
+        own = (np.bincount(kinds[0], blur[some]) / np.maximum(np.bincount(kinds[0]), 1))[kinds[0]]
+        self.floor = float(min(np.quantile(blur[some], 0.005) / 0.005, np.quantile(own, 0.05)))
+        x, self.blurred, self.white, two, cross, four, radius, own = (
             np.bincount(cell, values) / self.count
             for values in (
-                2 * parts[0] - 1, blurred, white, np.cos(2 * angle), np.sin(2 * angle), np.cos(4 * angle), radius
+                2 * parts[0] - 1, blurred, white, np.cos(2 * angle), np.sin(2 * angle), np.cos(4 * angle), radius, own
             )
         )  # fmt: skip
-        self.radius = np.exp(radius)
+        self.radius, self.own = np.exp(radius), np.maximum(own, self.floor)
         self.basis = np.stack([np.ones_like(x), x, x * x, two, cross, four, x * two, x * cross], axis=1)
 
     @property
@@ -96,16 +99,19 @@ class Cells:
             level = math.log(float(np.median(power / (self.blurred + 1e-3 * self.white))))
             start = np.array([level, *[0] * (n - 1), math.log(1e-3), math.log(0.5 * float(power.min()) + 1e-22 * top)])
         at, free, fine = start.copy(), np.ones(n + 2, bool), 4 * self.radius**2 - 1
-        if error is not None:
-            at[n], free[n] = math.log(max(error**2, 1e-10)), False
-        if noise is not None:
-            at[n + 1], free[n + 1] = math.log(max(noise**2, 1e-22 * top)), False
+        for i, given, least in ((n, error, 1e-10), (n + 1, noise, 1e-22 * top)):
+            if given is not None:
+                at[i], free[i] = math.log(max(given**2, least)), False
 
         def model(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
             scene, (error, white) = self.scene(at), np.exp(at[n:])
             noise = white * np.exp(at[n - 1] * fine)
-            parts = np.stack([fine * noise, error * scene * self.white, noise])
-            total = scene * self.blurred + parts[1:].sum(axis=0)
+            # A measured PSF holds noise: by what is left of it the true PSF is likely to differ.
+            hidden, turns = min(error, self.floor), 2.0 * (error < self.floor)
+            true, part = 1 - hidden / self.own, hidden / self.own
+            total = scene * (true**2 * self.blurred + (error - hidden * part) * self.white) + noise
+            turned = error * self.white - turns * part * (hidden * self.white + true * self.blurred)
+            parts = np.stack([fine * noise, scene * turned, noise])
             loss = count @ (np.log(total) + power / total) + 0.5 * weight @ (at - mean) ** 2
             slopes = np.concatenate([self.basis * (1 - noise / total)[:, None], (parts / total).T], axis=1)
             return float(loss), total, slopes
@@ -120,20 +126,16 @@ class Cells:
             step[free] = np.linalg.solve(damped[np.ix_(free, free)], slope[free]).clip(-2, 2)
             other = (at + step).clip(*limits.T)
             found = model(other)
-            if not found[0] <= loss:
-                damping *= 8
-                if damping > 1e8:
-                    break
-                continue
-            gain, at, damping = loss - found[0], other, max(damping / 6, 1e-7)
-            loss, total, slopes = found
-            if gain < 0.02:
+            gain = loss - found[0]
+            damping = max(damping / 6, 1e-7) if gain >= 0 else 8 * damping
+            if gain >= 0:
+                at, (loss, total, slopes) = other, found
+            if 0 <= gain < 0.02 or damping > 1e8:
                 break
         scatter = max(float(count @ (power / total - 1) ** 2) / len(count), 1.0)
-        slopes[:, n] = self.scene(at) * self.white / total  # by ε² itself
+        slopes[:, n] /= math.exp(at[n])  # by ε² itself
         information = ((slopes * count[:, None]).T @ slopes + np.diag(weight))[np.ix_(free, free)]
-        variance = 0.0 if error is not None else float(np.linalg.pinv(information)[n, n])
-        deviation = math.sqrt(scatter * abs(variance))
+        deviation = 0.0 if error is not None else math.sqrt(scatter * abs(float(np.linalg.pinv(information)[n, n])))
         return at, loss, scatter, deviation
 
     def scene(self, at: np.ndarray) -> np.ndarray:

@@ -145,8 +145,7 @@ class _Observer:
         else:
             # Conjugate gradients stopped early are a regularisation of their own.
             share = lam / (lam + problem.operator.norm_bound**2)
-            least = 30 * float(np.finfo(self.g.dtype).eps)
-            rtol = problem.stop.rtol or max(min(1e-6, share / 100), least)
+            rtol = problem.stop.rtol or max(min(1e-6, share / 100), 30 * float(np.finfo(self.g.dtype).eps))
         problem = replace(problem, stop=Stop(rtol=rtol))
         solution = self.prepare(problem).solve(self.stack, start)
         self.last, self._last_lam = solution, lam
@@ -288,8 +287,6 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     if problem.regularizer == "patches":
         problem, prepare = replace(problem, regularizer="tv"), METHODS["tv"].prepare
         factor = _SCENE_OF_PILOT if predictive else 1.0
-    if problem.noise is not None:  # what an error of the PSF leaves is no larger in the scene than in its blur
-        factor **= 1 - problem.noise.share
     whole, count = g.shape, len(g)
     if blur := problem.operator.shift_invariant:
         # A boundary that may not fit shows at the edges only, which no window has.
@@ -394,6 +391,5 @@ def whiteness(e: Array, visible: Array | None = None, axes: int = 2) -> float:
     pairs = xp.maximum(correlated(w), 1)
     variance = totals(e**2).reshape(-1, *one) / count
     # A lag of p pairs has variance 1/p in white noise; weighting by p gives every lag the same.
-    power = (correlated(e) / xp.where(variance > 0, variance, 1)) ** 2 / pairs
-    power = power.reshape(len(e), -1)
+    power = ((correlated(e) / xp.where(variance > 0, variance, 1)) ** 2 / pairs).reshape(len(e), -1)
     return float((power[:, 1:].sum(axis=-1, dtype=np.float64) / (power.shape[1] - 1)).mean())

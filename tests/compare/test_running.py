@@ -553,8 +553,7 @@ def test_tables_hold_every_row(picture, monkeypatch, tmp_path):
     assert "broken: failed: ZeroDivisionError" in text
     widths = {line.replace("\\|", "").count("|") for line in text.splitlines() if line.startswith("|")}
     assert len(widths) == 1
-    with pytest.raises(FileExistsError):
-        found.to_json(tmp_path / "a.json")
+    refused(FileExistsError, "is there already", found.to_json, tmp_path / "a.json")
     assert "broken" in str(found)
 
 

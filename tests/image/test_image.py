@@ -457,8 +457,7 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(tmp_path, monkeypatch)
         return encode(*args)
 
     monkeypatch.setattr(image.writing, "_encode", slow)
-    with pytest.raises(FileExistsError):
-        image.write(path, GREY)
+    refused(FileExistsError, "is there already", image.write, path, GREY)
     assert path.read_bytes() == b"mine"
     assert os.listdir(tmp_path) == ["a.png"]
 

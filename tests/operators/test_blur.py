@@ -327,8 +327,7 @@ def test_a_dense_matrix_that_cannot_fit_is_refused_with_figures():
         filter2matrix(np.ones((3, 3)), 1024, 1024)
     assert caught.value.needed == 8 * 2**40
     assert caught.value.free < caught.value.needed
-    with pytest.raises(InsufficientMemoryError):
-        Blur(np.ones((3, 3)), (1024, 1024)).to_dense()
+    refused(InsufficientMemoryError, "GiB", Blur(np.ones((3, 3)), (1024, 1024)).to_dense)
 
 
 def test_large_volumes_are_transformed_slice_by_slice(rng):

@@ -69,6 +69,8 @@ def test_a_mismatch_needs_strong_evidence_of_another_size():
     for h in (disk, psf.gaussian(15, 3.0), psf.resample(disk, 1.05), -disk, np.ones((1, 1))):
         assert checking.mismatch(seen, h) is None
     assert checking.mismatch(seen[:300], psf.resample(disk, 2)) is None  # too small to tell
+    noise = 1e-3 * np.random.default_rng(0).standard_normal((25, 25))
+    assert "cut off at zero" in checking.mismatch(seen, np.maximum(np.pad(disk, 8) + noise, 0))
     assert checking.mismatch(np.full((400, 400), np.nan), disk) is None
 
 

@@ -315,8 +315,8 @@ def test_damaged_metadata_are_named(metadata, store, tmp_path):
     (store / "zarr.json").write_text(metadata)
     with pytest.raises(ValueError, match=r"in\.zarr: the metadata of this zarr store are damaged"):
         stream(store, tmp_path / "out.zarr", H, LAM)
-    with pytest.raises(ValueError, match=r"in\.zarr exists already and is not this restoration"):
-        stream(np.zeros((32, 32)), store, H, LAM)
+    other = np.zeros((32, 32))
+    refused(ValueError, r"in\.zarr exists already and is not this restoration", stream, other, store, H, LAM)
 
 
 def test_the_second_writer_of_an_output_is_refused(store, tmp_path):
@@ -340,8 +340,7 @@ def test_the_second_writer_of_an_output_is_refused(store, tmp_path):
 
 def test_a_store_that_cannot_be_written_is_an_error_before_work(store, tmp_path):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(OSError):
-        stream(store, tmp_path / "file" / "out.zarr", H, LAM, **ASKED)
+    refused(OSError, ".", stream, store, tmp_path / "file" / "out.zarr", H, LAM, **ASKED)
     other = tmp_path / "other"
     other.mkdir()
     (other / "letter.txt").write_text("dear")
