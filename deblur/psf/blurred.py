@@ -146,7 +146,7 @@ def from_blurred(
         side = max(6 * s, *(-(-n // k) for n, k in zip(whole.shape, cells, strict=True)))
         for centre in positions.reshape(-1, 2):
             part = _Scale(scaled(_part(whole, centre, min(side, _SIDE))), s, noise)
-            local.append(placed(_moved(_refined(part, h, centred=False), by), shape))
+            local.append(unit_sum(placed(_moved(_refined(part, h, centred=False), by), shape)))
             step()
         varying = PSFMap(positions, np.array(local, float).reshape(*cells, *shape))
     return PSFEstimate(psf, error, status, why, details, varying)

@@ -162,6 +162,6 @@ def test_predicted_borders_bring_the_scene_nearer_to_the_truth(rng):
 
 
 def test_psfs_of_a_grid_are_alike_where_the_blur_is_the_same_everywhere(rng):
-    found = from_blurred(shaken(rng, SHAKE)[1], 11, grid=(2, 1))
+    found = from_blurred(shaken(rng, SHAKE)[1], 5, grid=(2, 1))  # which cuts some light off
     np.testing.assert_allclose(found.map.psfs.sum(axis=(2, 3)), 1)
     assert min(alike(h, found.psf) for h in found.map.psfs[:, 0]) > 0.9
