@@ -16,7 +16,7 @@ import numpy as np
 from . import image, psf, terminal
 from .arguments import add_arguments, add_command
 from .progress import report_phase
-from .psf.files import check_suffix, read_grey
+from .psf.files import check_suffix, load_with_voxel, read_grey
 
 Measure = Callable[[argparse.Namespace], psf.PSFEstimate]
 
@@ -60,7 +60,7 @@ def _run(measure: Measure, args: argparse.Namespace) -> int:
     found = measure(args)
     written = bool(args.output) and (found.status.ok or args.anyway)
     if written:
-        psf.save(args.output, found, overwrite=args.force, orientation=getattr(args, "orientation", 1))
+        psf.save(args.output, found, overwrite=args.force, **getattr(args, "read", {}))
     if not args.quiet:
         refused = f"not written {args.output}: it is not to be trusted (--anyway writes it)"
         outcome = [f"written     {args.output}" if written else refused] if args.output else []
@@ -76,8 +76,8 @@ def upright(given: tuple[str, np.ndarray, Any], orientation: int) -> np.ndarray:
 
 def _grey(args: argparse.Namespace, name: str = "input") -> np.ndarray:
     """The upright grey image of an argument; its orientation is noted, by which the PSF is written."""
-    picture, args.orientation = read_grey(getattr(args, name))
-    return image.upright(picture, args.orientation, -2)
+    picture, args.read = read_grey(getattr(args, name))
+    return image.upright(picture, args.read["orientation"], -2)
 
 
 def points(args: argparse.Namespace) -> psf.PSFEstimate:
@@ -193,7 +193,7 @@ def refine(args: argparse.Namespace) -> psf.PSFEstimate:
         For example motion:15,30 or a file.
     """
     picture = image.as_float(_grey(args))
-    return psf.refine(picture, upright(args.psf, args.orientation))
+    return psf.refine(picture, upright(args.psf, args.read["orientation"]))
 
 
 def fit(args: argparse.Namespace) -> psf.PSFEstimate:
@@ -233,7 +233,8 @@ def convert(args: argparse.Namespace) -> psf.PSFEstimate:
     --as-centred : flag
         Do not move its centre of gravity to its centre.
     """
-    given = psf.load(args.input, normalize=False, allow_negative=True)
+    given, voxel = load_with_voxel(args.input, normalize=False, allow_negative=True)
+    args.read = {"voxel": voxel and tuple(side / args.scale for side in voxel)}
     options = {name: getattr(args, name) for name in ("clean", "scale", "energy", "size")}
     return psf.prepare(given, centred=not args.as_centred, **options)
 
@@ -255,7 +256,7 @@ def check(args: argparse.Namespace) -> int:
     if args.picture:
         image.check_writable(args.picture, args.force, inputs=[args.input, args.psf[0]])
     picture = image.as_float(_grey(args))
-    found = psf.check(picture, upright(args.psf, args.orientation))
+    found = psf.check(picture, upright(args.psf, args.read["orientation"]))
     if args.picture:
         from . import plot
 

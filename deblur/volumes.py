@@ -29,9 +29,8 @@ from .psf_command import upright
 
 def fitted(given: tuple[str, np.ndarray, Any], metadata: image.Metadata) -> np.ndarray:
     """The PSF of --psf turned with the image, and in its voxels if the PSF's file or form gives the size of its own."""
-    kernel, voxel = upright(given, metadata.orientation), given[2]
-    its = [metadata.spacing.get(a, 0.0) for a in "ZYX"[3 - kernel.ndim :]]
-    return kernel if voxel is None else psf.for_voxels(kernel, voxel, its if all(its) else None)
+    kernel = upright(given, metadata.orientation)
+    return kernel if given[2] is None else psf.for_voxels(kernel, given[2], metadata.voxel(kernel.ndim))
 
 
 def check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray) -> None:

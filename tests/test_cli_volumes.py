@@ -123,18 +123,18 @@ def test_volumes_are_restored_in_tiles_as_they_are_whole(tmp_path, counts, sourc
 
 
 def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts, monkeypatch):
-    write_ome(tmp_path / "in.ome.tif", counts[:1, :1])
+    monkeypatch.chdir(tmp_path)
+    write_ome("in.ome.tif", counts[:1, :1])
     fine = deblur.psf.gaussian((3, 9, 9), (0.8, 2, 2))
     said = {**ome_settings("ZYX"), "PhysicalSizeX": 0.065, "PhysicalSizeY": 0.065, "Channel": {}}
-    tifffile.imwrite(tmp_path / "psf.ome.tif", fine, metadata=said)
-    run = ["reconstruct", str(tmp_path / "in.ome.tif"), "-o", str(tmp_path / "out.tif"), *RUN]
+    tifffile.imwrite("found.ome.tif", fine, metadata=said)
+    assert main(["psf", "convert", "found.ome.tif", "-o", "psf.ome.tif", "-q"]) == 0
     reads, real = [], reading._decoded
     monkeypatch.setattr(reading, "_decoded", lambda path: reads.append(str(path)) or real(path))
-    assert main([*run, str(tmp_path / "psf.ome.tif")]) == 0
-    assert [path[len(str(tmp_path)) + 1 :] for path in reads] == ["psf.ome.tif", "in.ome.tif"]  # each once
-    h = deblur.psf.resample(fine, (1, 0.5, 0.5))
-    expected = deblur.reconstruct(counts[0, 0], h, 1e-2, boundary="reflect") * 65535
-    np.testing.assert_allclose(tifffile.imread(tmp_path / "out.tif"), expected, rtol=1e-4, atol=0.1)
+    assert main(["reconstruct", "in.ome.tif", "-o", "out.tif", *RUN, "psf.ome.tif"]) == 0
+    assert reads == ["psf.ome.tif", "in.ome.tif"]  # each once
+    f = deblur.reconstruct(counts[0, 0], deblur.psf.resample(fine, (1, 0.5, 0.5)), 1e-2, boundary="reflect")
+    np.testing.assert_allclose(tifffile.imread("out.tif"), 65535 * f, rtol=1e-4, atol=0.1)
 
 
 def test_time_points_share_what_is_prepared_and_levels_are_rounded_on_request(tmp_path, counts, monkeypatch):

@@ -85,6 +85,11 @@ class Metadata:
         within = make and model.lower().startswith(make.split()[0].lower())
         return model if within else f"{make} {model}".strip()
 
+    def voxel(self, axes: int) -> tuple[float, ...] | None:
+        """The sides of a voxel, or with two axes of a pixel, in micrometres, if all are known."""
+        sides = tuple(self.spacing.get(a, 0.0) for a in "ZYX"[3 - axes :])
+        return sides if all(sides) else None
+
     def fitted(self, image: np.ndarray) -> Metadata:
         """For this image: without a colour profile for colour if it is grey, or the reverse, and with its pages."""
         pages = image.shape[: image.ndim - is_colour(image) - 2]

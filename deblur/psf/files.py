@@ -7,7 +7,6 @@ import itertools
 import math
 import os
 import zipfile
-from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +17,8 @@ from ..device import as_real, check_finite, format_bytes, require_memory, unwrap
 from ..errors import check_flags, check_path
 from ..image.arrays import looks_coloured
 from ..image.metadata import inverse
+from ..image.ome import settings
+from ..image.reading import FilePath
 from ..operators.matrix import by
 from ..operators.varying import check_grid
 
@@ -82,7 +83,7 @@ def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
 
 
 def load(
-    path: str | PathLike[str], *, normalize: bool = True, allow_negative: bool = False, volume: bool | None = None
+    path: FilePath, *, normalize: bool = True, allow_negative: bool = False, volume: bool | None = None
 ) -> np.ndarray:
     """Read a PSF from an image (PNG, TIFF, FITS, ...), a NumPy or MATLAB file (.npy, .npz, .mat) or a table.
 
@@ -119,7 +120,7 @@ def load(
 
 
 def load_with_voxel(
-    path: str | PathLike[str], normalize: bool = True, allow_negative: bool = False, volume: bool | None = None
+    path: FilePath, normalize: bool = True, allow_negative: bool = False, volume: bool | None = None
 ) -> tuple[np.ndarray, tuple[float, ...] | None]:
     """As `load`, and the sides of the PSF's voxels in micrometres, where the file has those of all axes."""
     check_flags(normalize=normalize, allow_negative=allow_negative, volume=volume is not None and volume)
@@ -155,12 +156,11 @@ def load_with_voxel(
             raise ValueError("its values sum to zero, so a blurred image would lose its brightness")
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"cannot use {path} as a PSF: {error}") from error
-    sides = tuple(found.spacing.get(a, 0.0) for a in "ZYX"[-psf.ndim :])
-    return psf / total if normalize else psf, sides if all(sides) else None
+    return psf / total if normalize else psf, found.voxel(psf.ndim)
 
 
-def read_grey(path: str | PathLike[str]) -> tuple[np.ndarray, int]:
-    """(A grey image or volume, the mean of its colours, as the sensor has it; its orientation).
+def read_grey(path: FilePath) -> tuple[np.ndarray, dict[str, Any]]:
+    """(A grey image or volume, the mean of its colours, as the sensor has it; its orientation and voxel, for `save`).
 
     Integers keep their unit, whose maximum is saturation.
     """
@@ -169,7 +169,7 @@ def read_grey(path: str | PathLike[str]) -> tuple[np.ndarray, int]:
         picture = picture.mean(axis=-1)
     if picture.ndim == 3 and set(found.axes) & set("TC"):
         raise ValueError(f"{path} holds {len(picture)} images, no volume: save one as its own file")
-    return picture, found.orientation
+    return picture, {"orientation": found.orientation, "voxel": found.voxel(picture.ndim)}
 
 
 def upright(psf: np.ndarray, orientation: int) -> np.ndarray:
@@ -197,7 +197,7 @@ def upright(psf: np.ndarray, orientation: int) -> np.ndarray:
     return image_file.upright(h, orientation, 0) if h.ndim == 4 else h
 
 
-def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) -> np.ndarray:
+def load_grid(path: FilePath, grid: tuple[int, int] | None = None) -> np.ndarray:
     """Read the PSFs of R x S equal parts of an image, for `deblur.VaryingBlur` and ``psfs=``.
 
     Parameters
@@ -255,7 +255,7 @@ def load_grid(path: str | PathLike[str], grid: tuple[int, int] | None = None) ->
     return np.array(each).reshape(*grid, *each[0].shape)
 
 
-def check_suffix(path: str | PathLike[str]) -> str:
+def check_suffix(path: FilePath) -> str:
     """The suffix of a path, in small letters; ValueError if `save` does not know it."""
     suffix = check_path(path).suffix.lower()
     if suffix not in (".npy", ".npz", *_TEXT, ".tif", ".tiff"):
@@ -263,7 +263,7 @@ def check_suffix(path: str | PathLike[str]) -> str:
     return suffix
 
 
-def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False, orientation: int = 1) -> None:
+def save(path: FilePath, psf: Any, *, overwrite: bool = False, orientation: int = 1, voxel: Any = None) -> None:
     """Write a PSF to a .npy, .npz, .csv, .txt or .tif (float32) file, which `load` and the command line read.
 
     Parameters
@@ -276,6 +276,8 @@ def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False, orient
         Replace an existing file.
     orientation : int
         Of the file of the upright picture in which the PSF was measured: it is written as the sensor has it.
+    voxel : sequence of float, optional
+        The sides of its voxels in micrometres, one for each axis, which a .tif holds.
 
     Raises
     ------
@@ -302,6 +304,6 @@ def save(path: str | PathLike[str], psf: Any, *, overwrite: bool = False, orient
     else:
         import tifffile
 
-        axes = {"axes": "ZYX"} if h.ndim == 3 else {}
-        tifffile.imwrite(held, h.astype(np.float32), photometric="minisblack", metadata=axes)
+        said = settings(axes := "ZYX"[3 - h.ndim :], dict(zip(axes, voxel or ())), ())
+        tifffile.imwrite(held, h.astype(np.float32), photometric="minisblack", **said)
     image_file.write_whole(path, held.getvalue(), overwrite)

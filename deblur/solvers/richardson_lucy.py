@@ -108,12 +108,12 @@ def memory(problem: Problem) -> float:
     blur = operator.shift_invariant
     if blur is None:
         return 16.0 * scene * problem.frames
-    *rest, last = blur.torus().lengths
-    torus = math.prod(rest) * (last // 2 + 1) * 2 * size
+    torus = math.prod(blur.torus().lengths) * size
 
     def run(frames: float, scene: float, torus: float, image: float) -> float:
-        # Of each frame point, scene, spectrum, of images twice, and image; Hᵀw and the PSF's spectrum.
-        return frames * (2 * scene + (1 + (problem.axes < 3)) * torus + image) + scene + torus
+        # Of each frame point, scene, spectrum, of images twice, and image; Hᵀw, on a GPU another; the PSF's spectrum.
+        fixed = (1 + (problem.device.gpu is not None)) * scene + torus
+        return frames * (2 * scene + (1 + (problem.axes < 3)) * torus + image) + fixed
 
     final = run(1, scene, torus, image) + more * (scene + 1.2 * image) + 6.5 * scene * problem.stop.consensus
     if problem.stop.rtol is not None:
@@ -157,8 +157,7 @@ class RichardsonLucy:
         if self.problem.fidelity.weights is not None:
             g = xp.where(self.w > 0, g, 0)  # hidden pixels may hold any value
         shape = (*g.shape[:2], *self.problem.operator.scene_shape)
-        fits = start is not None and start.scene.size == math.prod(shape)
-        first = start.scene.reshape(shape) if start and fits else [None] * k
+        first = start.scene.reshape(shape) if start and start.scene.size == math.prod(shape) else [None] * k
         with all_cores():
             w = xp.broadcast_to(self.w, (k, *self.w.shape[1:]))
             runs = [_restored(self.problem, g[i : i + 1], w[i : i + 1], first[i]) for i in range(k)]
