@@ -70,7 +70,6 @@ def solved(g: np.ndarray, name: str, lam: float | str, **options: Any) -> Callab
 def linear() -> Iterator[Case]:
     """Options of the linear methods; by boundary, formula and PSF they are compared with dense solves elsewhere."""
     grey, colours = image(*SHAPE), np.moveaxis(image(3, *SHAPE), 0, -1)
-    common = {"method": "cholesky", "boundary": "zero"}
     for option, g, options, tolerance in (
         ("smooth prior", grey, {"prior": "smooth", "boundary": "unknown"}, ROUNDING),
         ("colours", colours, {"channel_axis": -1}, ROUNDING),
@@ -78,7 +77,7 @@ def linear() -> Iterator[Case]:
         ("inverse", grey, {"method": "gauss-jordan", "inverse": True}, ROUNDING),
         ("iterations", grey, {"method": "pcg", "max_iterations": 3}, ITERATED),
     ):
-        call = solved(g, "asymmetric", 0.01, **{**common, **options})
+        call = solved(g, "asymmetric", 0.01, **{"method": "cholesky", "boundary": "zero"} | options)
         yield Case(f"linear/{option}", call, tolerance)
 
 

@@ -43,9 +43,12 @@ def write_zarr(path, counts, form=3, unit="nanometer", size=1):
     units = [(a, *kinds.get(a, ("space", unit))) for a in "tczyx"]
     axes = [{"name": a, "type": kind} | ({"unit": unit} if unit else {}) for a, kind, unit in units]
     half = {"type": "scale", "scale": [2, 1, 600 / size, 260 / size, 260 / size]}
+    moved = {"type": "translation", "translation": [0, 0, 1500 / size, 0, 0]}
     all_levels = {"coordinateTransformations": [{"type": "scale", "scale": [1, 1, 0.5, 0.5, 0.5]}]}
-    scales = [{"axes": axes, "datasets": [{"path": "s0", "coordinateTransformations": [half]}], **all_levels}]
-    said = {"version": "0.5", "multiscales": scales, "omero": {"channels": [{"label": name} for name in NAMES]}}
+    datasets = [{"path": "s0", "coordinateTransformations": [half, moved]}]
+    scales = {"name": "cells", "axes": axes, "datasets": datasets, **all_levels}
+    omero = {"channels": [{"label": name, "color": f"{name}1"} for name in NAMES]}
+    said = {"version": "0.5", "multiscales": [scales], "omero": omero}
     group = zarr.create_group(path, zarr_format=form, attributes={"ome": said} if form == 3 else said)
     group.create_array("s0", shape=counts.shape, dtype="u2", chunks=(1, 1, 3, 11, 10))[:] = counts
 
@@ -85,6 +88,10 @@ def test_axes_sizes_channels_and_counts_are_read_and_kept(tmp_path, counts, sour
         group = zarr.open_group(out, mode="r")
         (level,) = group.attrs["ome"]["multiscales"]
         assert [axis["name"] for axis in level["axes"]] == [*"tczyx"]
+        if source in ("a.zarr", "b.zarr"):
+            where = level["datasets"][0]["coordinateTransformations"][1]["translation"]
+            found = level["name"], group.attrs["ome"]["omero"]["channels"][0]["color"], where
+            assert found == ("cells", "GFP1", pytest.approx([0, 0, 0.75, 0, 0]))
         assert group["0"].metadata.dimension_names == tuple("tczyx")
     else:
         with tifffile.TiffFile(out) as tiff:

@@ -238,8 +238,7 @@ def test_qr_update_prints_the_best_cell_against_the_fastest_rival(results, examp
 
 @pytest.mark.parametrize("shape", ["40 12 29", "40 12 0", "12 12 1", "40 12 12"])
 def test_qr_update_refuses_a_shape_that_has_no_update(example, shape):
-    with pytest.raises(SystemExit, match="needs 0 < P < N <= M - P"):
-        example("table_qr_update").main(["--shape", *shape.split()])
+    refused(SystemExit, "needs 0 < P < N <= M - P", example("table_qr_update").main, ["--shape", *shape.split()])
 
 
 # ---------------------------------------------------------------- figures that were recorded

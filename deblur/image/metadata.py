@@ -56,6 +56,8 @@ class Metadata:
         ImageJ's settings as tifffile gives them, with "resolution", pixels per unit across and down, and "dtype".
     ome : str
         The XML of an OME-TIFF.
+    ngff : dict
+        Of an OME-Zarr the name, the origin in the units of `spacing`, and by its label what is said of each channel.
     fits : str
         The header of a FITS image, a line for each card.
     others : tuple of str
@@ -74,6 +76,7 @@ class Metadata:
     chunks: tuple[tuple[bytes, bytes], ...] = ()
     imagej: dict[str, Any] | None = None
     ome: str = ""
+    ngff: dict[str, Any] = field(default_factory=dict)
     fits: str = ""
     others: tuple[str, ...] = ()
 

@@ -82,17 +82,25 @@ def largest_level(path: str) -> tuple[Any, Any, Metadata]:
         array = found[scales[0]["datasets"][0]["path"]]
     except (KeyError, IndexError, TypeError) as error:
         raise ValueError(f"{path}: its OME metadata name no array that is there ({error!r})") from None
-    said = (scales[0], scales[0]["datasets"][0])
-    steps = [t["scale"] for each in said for t in each.get("coordinateTransformations", []) if "scale" in t]
+    said = (scales[0]["datasets"][0], scales[0])
+    moves = [move for each in said for move in each.get("coordinateTransformations", [])]
+    steps = [move["scale"] for move in moves if "scale" in move]
     units = [1.0 if axis.get("unit") == "second" else to_microns(axis.get("unit", "")) for axis in axes]
     spacing = {
         axis["name"].upper(): unit * math.prod(step[i] for step in steps)
         for i, (axis, unit) in enumerate(zip(axes, units, strict=True))
         if unit and steps
     }
+    start = np.zeros(len(names))
+    for move in moves:
+        start = np.multiply(start, move.get("scale", 1.0)) + move.get("translation", 0.0)
+    origin = {a.upper(): float(x) * (unit or 0.0) for a, x, unit in zip(names, start, units, strict=True)}
     channels = (found.attrs.get("ome") or found.attrs).get("omero", {}).get("channels", [])
-    labels = tuple(str(channel.get("label", i)) for i, channel in enumerate(channels))
-    metadata = Metadata(axes=_letters(names), sizes=array.shape[:-2], spacing=spacing, labels=labels)
+    by_label = {str(channel.get("label", i)): channel for i, channel in enumerate(channels)}
+    ngff = {"name": scales[0].get("name"), "origin": origin, "channels": by_label}
+    metadata = Metadata(
+        axes=_letters(names), sizes=array.shape[:-2], spacing=spacing, labels=tuple(by_label), ngff=ngff
+    )
     return found, array, metadata
 
 
@@ -121,10 +129,15 @@ def ome_attributes(metadata: Metadata, dtype: Any) -> dict[str, Any]:
         kind, unit = kinds.get(letter, ("space", "micrometer"))
         known = {"unit": unit} if unit and metadata.spacing.get(letter) else {}
         axes.append({"name": letter.lower(), "type": kind} | known)
-    datasets = [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": scale}]}]
-    said: dict[str, Any] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}]}
+    moves: list[dict[str, Any]] = [{"type": "scale", "scale": scale}]
+    if any(origin := [metadata.ngff.get("origin", {}).get(letter, 0.0) for letter in f"{metadata.axes}YX"]):
+        moves.append({"type": "translation", "translation": origin})
+    scales = {"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": moves}]}
+    named = {"name": name} if (name := metadata.ngff.get("name")) else {}
+    said: dict[str, Any] = {"version": "0.5", "multiscales": [scales | named]}
     if metadata.labels:
         top = float(np.iinfo(dtype).max) if np.dtype(dtype).kind in "iu" else 1.0
         shown = {"color": "FFFFFF", "window": {"start": 0.0, "min": 0.0, "end": top, "max": top}}
-        said["omero"] = {"channels": [{"label": name, **shown} for name in metadata.labels]}
+        kept = metadata.ngff.get("channels", {})
+        said["omero"] = {"channels": [{"label": name, **shown, **kept.get(name, {})} for name in metadata.labels]}
     return {"ome": said}
