@@ -331,9 +331,10 @@ class SceneDomain(Domain):
                     kx = kx + at.alpha * held.pop("kp")
                 return float(dot(at.r, at.r) ** 0.5 / size)
 
-            systems = Systems(dot, measure)
-            most = self._STEPS
-            x = x + cg(apply, r, systems, precondition=precondition, rtol=tolerance, max_iterations=most)[0]
+            # A step that begins within the tolerance would not move, and the iterations would stand still.
+            rtol = min(tolerance, max(0.1 * float(dot(r, r) ** 0.5 / size), 0.001 * tolerance))
+            systems, most = Systems(dot, measure), self._STEPS
+            x = x + cg(apply, r, systems, precondition=precondition, rtol=rtol, max_iterations=most)[0]
             held.update(x=x, kx=kx, steps=held["steps"] + 1)
             return x, [kx]
 

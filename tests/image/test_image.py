@@ -223,8 +223,7 @@ def test_opaque_alpha_is_dropped_and_transparency_refused(tmp_path):
         np.testing.assert_array_equal(image.read(path, as_float=False), GREY)
         alpha2 = alpha.copy()
         alpha2[1, 1] = 254
-        with pytest.raises(ValueError, match=r"transparent.*flatten"):
-            image.read(pillow(tmp_path / f"t_{name}", np.dstack([RGB, alpha2])))
+        refused(ValueError, "transparent.*flatten", image.read, pillow(tmp_path / f"t{name}", np.dstack([RGB, alpha2])))
     deep = np.dstack([RGB, alpha]).astype(np.uint16) * 257
     tifffile.imwrite(tmp_path / "deep.tif", deep, photometric="rgb", extrasamples=["unassalpha"])
     np.testing.assert_array_equal(image.read(tmp_path / "deep.tif", as_float=False), deep[..., :3])

@@ -121,15 +121,20 @@ def test_absolute_deviations_have_several_minimisers_and_success_is_near_one(see
 @pytest.mark.parametrize("boundary", ["periodic", "reflect", "antireflect", "unknown"])
 @pytest.mark.parametrize("method", ["tv", "tv-aniso", "tv2"])
 def test_a_flat_solution_converges(rng, method, boundary):
-    options = {"method": method, "boundary": boundary}
-    psf = deblur.psf.gaussian(5, 1.0)
-    flat = deblur.solve(np.full((16, 15), 0.5), psf, 1e-2, **options)
+    options = {"psf": deblur.psf.gaussian(5, 1.0), "method": method, "boundary": boundary}
+    flat = deblur.solve(np.full((16, 15), 0.5), lam=1e-2, **options)
     assert flat.status is deblur.Status.CONVERGED
     assert np.abs(flat.image - 0.5).max() <= 1e-12
-    found = deblur.solve(rng.random((8, 8)), psf, 10.0, check=False, **options)
+    found = deblur.solve(rng.random((8, 8)), lam=10.0, check=False, **options)
     assert found.status is deblur.Status.CONVERGED or boundary == "unknown"
     if method != "tv2":  # whose ramps cost half
         assert np.ptp(found.image) <= 1e-3
+
+
+def test_a_picture_without_noise_converges_where_a_step_takes_conjugate_gradients():
+    psf = deblur.psf.camera_shake(15, 1)
+    g = deblur.degrade(deblur.data.load("clock")[69:165, 74:170], psf, boundary="reflect")
+    assert deblur.solve(g, psf, 1e-6, method="tv", boundary="reflect", check=False).status.ok
 
 
 @pytest.mark.parametrize("method", ["tv", "tv2", "collaborative"])
