@@ -129,9 +129,8 @@ def ome_attributes(metadata: Metadata, dtype: Any) -> dict[str, Any]:
         kind, unit = kinds.get(letter, ("space", "micrometer"))
         known = {"unit": unit} if unit and metadata.spacing.get(letter) else {}
         axes.append({"name": letter.lower(), "type": kind} | known)
-    moves: list[dict[str, Any]] = [{"type": "scale", "scale": scale}]
-    if any(origin := [metadata.ngff.get("origin", {}).get(letter, 0.0) for letter in f"{metadata.axes}YX"]):
-        moves.append({"type": "translation", "translation": origin})
+    origin = [metadata.ngff.get("origin", {}).get(letter, 0.0) for letter in f"{metadata.axes}YX"]
+    moves = [{"type": "scale", "scale": scale}] + [{"type": "translation", "translation": origin}] * any(origin)
     scales = {"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": moves}]}
     named = {"name": name} if (name := metadata.ngff.get("name")) else {}
     said: dict[str, Any] = {"version": "0.5", "multiscales": [scales | named]}

@@ -305,6 +305,7 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
     least = g.dtype.type(0.9 * largest(seen))
     means = pixelwise(lambda xp, x, y, least: xp.where(y < least, xp.inf, x / xp.maximum(y, least)), light, seen, least)
     highest = min(float(means.min()) / blur.dc_gain, high)
+    del light, means, seen, g  # room for the runs
     if not low < highest:
         return low
     windows = cut(problem, both, w, side=_sides(blur.psf), interior=True, most=2)
