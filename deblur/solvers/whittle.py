@@ -72,7 +72,7 @@ class Cells:
                 2 * parts[0] - 1, blurred, white, np.cos(2 * angle), np.sin(2 * angle), np.cos(4 * angle), radius, own
             )
         )  # fmt: skip
-        self.radius, self.own = np.exp(radius), np.maximum(own, self.floor)
+        self.radius, self.own = np.exp(radius), np.maximum(own, self.floor or 1.0)
         self.basis = np.stack([np.ones_like(x), x, x * x, two, cross, four, x * two, x * cross], axis=1)
 
     @property
