@@ -76,9 +76,10 @@ def chosen(
     if not (time or channel):
         return metadata, where
     pages = np.arange(math.prod(metadata.sizes)).reshape(metadata.sizes)[where].ravel()
-    labels = metadata.labels[channel.start : channel.stop] if channel else metadata.labels
+    part = slice(channel.start, channel.stop) if channel else slice(None)
+    named = {"labels": metadata.labels[part], "channels": metadata.channels[part]}
     alpha = metadata.alpha if metadata.alpha is None else metadata.alpha[pages]
-    return _described_anew(metadata, sizes=tuple(map(len, ranges)), labels=labels, alpha=alpha), where
+    return _described_anew(metadata, sizes=tuple(map(len, ranges)), alpha=alpha, **named), where
 
 
 def _described_anew(metadata: Metadata, **changes: Any) -> Metadata:

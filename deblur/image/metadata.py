@@ -57,7 +57,9 @@ class Metadata:
     ome : str
         The XML of an OME-TIFF.
     ngff : dict
-        Of an OME-Zarr the name, the origin in the units of `spacing`, and by its label what is said of each channel.
+        Of an OME-Zarr the name, and the origin in the units of `spacing`.
+    channels : tuple of dict
+        Of an OME-Zarr what is said of each channel.
     fits : str
         The header of a FITS image, a line for each card.
     others : tuple of str
@@ -77,6 +79,7 @@ class Metadata:
     imagej: dict[str, Any] | None = None
     ome: str = ""
     ngff: dict[str, Any] = field(default_factory=dict)
+    channels: tuple[dict[str, Any], ...] = ()
     fits: str = ""
     others: tuple[str, ...] = ()
 

@@ -96,11 +96,9 @@ def largest_level(path: str) -> tuple[Any, Any, Metadata]:
         start = np.multiply(start, move.get("scale", 1.0)) + move.get("translation", 0.0)
     origin = {a.upper(): float(x) * (unit or 0.0) for a, x, unit in zip(names, start, units, strict=True)}
     channels = (found.attrs.get("ome") or found.attrs).get("omero", {}).get("channels", [])
-    by_label = {str(channel.get("label", i)): channel for i, channel in enumerate(channels)}
-    ngff = {"name": scales[0].get("name"), "origin": origin, "channels": by_label}
-    metadata = Metadata(
-        axes=_letters(names), sizes=array.shape[:-2], spacing=spacing, labels=tuple(by_label), ngff=ngff
-    )
+    labels = tuple(str(channel.get("label", i)) for i, channel in enumerate(channels))
+    kept: dict[str, Any] = {"channels": tuple(channels), "ngff": {"name": scales[0].get("name"), "origin": origin}}
+    metadata = Metadata(axes=_letters(names), sizes=array.shape[:-2], spacing=spacing, labels=labels, **kept)
     return found, array, metadata
 
 
@@ -137,6 +135,6 @@ def ome_attributes(metadata: Metadata, dtype: Any) -> dict[str, Any]:
     if metadata.labels:
         top = float(np.iinfo(dtype).max) if np.dtype(dtype).kind in "iu" else 1.0
         shown = {"color": "FFFFFF", "window": {"start": 0.0, "min": 0.0, "end": top, "max": top}}
-        kept = metadata.ngff.get("channels", {})
-        said["omero"] = {"channels": [{"label": name, **shown, **kept.get(name, {})} for name in metadata.labels]}
+        channels = zip(metadata.labels, metadata.channels or ({},) * len(metadata.labels), strict=True)
+        said["omero"] = {"channels": [{"label": name, **shown, **channel} for name, channel in channels]}
     return {"ome": said}
