@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-import scipy
 
 from .errors import InsufficientMemoryError, NoGPUError, as_number, shown
 
@@ -62,18 +62,13 @@ def get_xp(*arrays: object) -> ModuleType:
             "NumPy and CuPy arrays are mixed in one call; move them to one side first "
             "with cupy.asarray(...) or cupy.asnumpy(...)"
         )
-    import cupy
-
-    return cupy
+    return sys.modules["cupy"]
 
 
+@functools.cache
 def get_fft(xp: ModuleType) -> ModuleType:
     """`scipy.fft` or `cupyx.scipy.fft`, whichever works on arrays of `xp`."""
-    if xp is np:
-        return scipy.fft
-    import cupyx.scipy.fft
-
-    return cupyx.scipy.fft
+    return import_module("scipy.fft" if xp is np else "cupyx.scipy.fft")
 
 
 @dataclass(frozen=True)
@@ -237,9 +232,15 @@ def random_signs(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:
     return xp.where(bits.view(bool), *np.array([1, -1], dtype))
 
 
-def random_normal(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:
-    """Normal numbers, always the same for a shape: to signs a pattern of few pixels may be orthogonal, not to them."""
-    return xp.asarray(np.random.default_rng(0).standard_normal(shape), dtype)
+def random_sizes(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:
+    """Random signs, each times factors of its own: to signs a pattern of few pixels may be orthogonal, not to these.
+
+    The factors are 0.75 to 1.25 for each index of each axis, so that few numbers are copied to a GPU.
+    """
+    numbers = random_signs(shape, dtype, xp)
+    for factors in np.ix_(*(np.random.default_rng(axis).uniform(0.75, 1.25, n) for axis, n in enumerate(shape))):
+        numbers *= xp.asarray(factors, dtype)
+    return numbers
 
 
 @functools.lru_cache(8)

@@ -21,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..device import Array, random_normal
+from ..device import Array, random_sizes
 from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..normalization import Scale, shifted
@@ -178,7 +178,7 @@ class Quadratic:
 
         Rounding leaves a residual in all directions alike. What it makes of the scene the iteration itself cannot see.
         """
-        s = random_normal(right.shape, right.dtype, problem.xp)
+        s = random_sizes(right.shape, right.dtype, problem.xp)
         systems = image_systems(s, lambda sums: float(np.sqrt(sums[0].max())), capture=False)
         # Each direction has about 1 of s: 0.01 is left of none.
         x, _, left = cg(problem.normal, s, systems, precondition=precondition, rtol=0.01, max_iterations=self._most)

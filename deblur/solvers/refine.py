@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..device import Array, random_normal
+from ..device import Array, random_sizes
 from ..errors import SingularMatrixError
 from ..norms import combined, norms
 from ..problem import Problem
@@ -52,7 +52,7 @@ def refuse_singular(problem: Problem, largest: float, solve: Callable[[Array], A
     """
     if not close_to_singular(problem):
         return
-    given = random_normal((problem.blur.shape[0], 1), problem.dtype, problem.xp)
+    given = random_sizes(problem.blur.image_shape, problem.dtype, problem.xp).reshape(-1, 1)
     with np.errstate(all="ignore"):
         rcond = 1 / np.float64(largest * float(abs(solve(given)).max()))
     if not most * rcond > float(np.finfo(problem.dtype).eps):
