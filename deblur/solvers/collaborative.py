@@ -210,8 +210,8 @@ class Collaborative:
 
     def _careful(self, problem: Problem) -> admm.Admm:
         """The pilot's solver where there is no noise, for `problem` in units in which the image is of size one."""
-        smaller = min(1.0, 1e-7 * problem.operator.norm_bound / problem.lam)
-        stop = replace(self.problem.stop, looser=1.0)
+        smaller = min(1.0, 1e-8 * problem.operator.norm_bound / problem.lam)
+        stop = replace(self.problem.stop, rtol=self.problem.stop.rtol or 1e-4)
         return admm.prepare(replace(self.pilot.problem, lam=smaller * self.problem.lam, stop=stop))
 
 
