@@ -15,12 +15,11 @@ Nothing is checked here; `qr_insert_delete` has the public functions, `qr_model`
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, get_xp
+from ..device import Array, Map, asnumpy, get_xp
 from .qr import factor
 from .sweeps import sweep_down, sweep_up, triangularise
 from .triangular import inverse
@@ -138,12 +137,7 @@ def _gather(a: Array, rows: list[slice], columns: list[slice]) -> Array:
 
 
 def complement(
-    u: Array,
-    forward: Callable[[Array], Array],
-    adjoint: Callable[[Array], Array],
-    *,
-    s: Array | None = None,
-    exact: bool = True,
+    u: Array, forward: Map, adjoint: Map, *, s: Array | None = None, exact: bool = True
 ) -> tuple[Array, Array, Array]:
     """Split U = QS + WC with QᵀW = 0, WᵀW = I and C upper triangular.
 

@@ -22,7 +22,7 @@ import numpy as np
 import scipy
 
 from .. import linalg
-from ..device import Array, is_cupy
+from ..device import Array, Map, is_cupy
 from ..errors import SingularMatrixError
 from ..linalg.cholesky import cholesky_begun
 from ..norms import norms
@@ -69,11 +69,7 @@ class _Factored(Direct):
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        columns: Callable[[Array], Array],
-        remark: str | None = None,
-        look: Callable[[], None] | None = None,
+        self, problem: Problem, columns: Map, remark: str | None = None, look: Callable[[], None] | None = None
     ) -> None:
         self._problem, self._columns, self._remark, self._look = problem, columns, remark, look
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy
 
-from ..device import Array, Device, asnumpy, get_xp, is_cupy, require_memory
+from ..device import Array, Device, Map, asnumpy, get_xp, is_cupy, require_memory
 from ..graphs import Repeated
 from ..operators.operator import Operator
 from ..vector_ops import Record, frame_vectors
@@ -20,8 +20,8 @@ _BLOCK = 16  # basis vectors are allocated in blocks of this many
 
 
 def gmres(
-    product: Callable[[Array], Array],
-    precondition: Callable[[Array], Array],
+    product: Map,
+    precondition: Map,
     c: Array,
     finished: Callable[[int, np.ndarray], bool],
     limit: int,

@@ -15,13 +15,12 @@ determine the inside of a hole less: with them the second half of the iterations
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from ..device import Array, random_sizes
+from ..device import Array, Map, random_sizes
 from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..normalization import Scale, shifted
@@ -173,7 +172,7 @@ class Quadratic:
                 why += f"; with so small a λ that may leave a relative error of {error:.1e} in the scene"
         return Solution(scale.up(f), n, converged, why, history_of(*np.array(history[1:] or history).T)), close
 
-    def _amplification(self, problem: Problem, right: Array, precondition: Callable[[Array], Array]) -> np.ndarray:
+    def _amplification(self, problem: Problem, right: Array, precondition: Map) -> np.ndarray:
         """‖A⁻¹s‖ / ‖s‖ of the system's matrix A and a random s, for each frame and channel; huge if not found.
 
         Rounding leaves a residual in all directions alike. What it makes of the scene the iteration itself cannot see.

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..device import Array, random_sizes
+from ..device import Array, Map, random_sizes
 from ..errors import SingularMatrixError
 from ..norms import combined, norms
 from ..problem import Problem
@@ -44,7 +44,7 @@ def singular(problem: Problem, error: Exception, matrix: str = "HHᵀ + λI") ->
     )
 
 
-def refuse_singular(problem: Problem, largest: float, solve: Callable[[Array], Array], most: float = 1.0) -> None:
+def refuse_singular(problem: Problem, largest: float, solve: Map, most: float = 1.0) -> None:
     """Raise SingularMatrixError if λ is small and what `solve` makes of random numbers too large for the dtype to mean.
 
     `largest` is the largest entry of the matrix A, which `solve` inverts for right-hand sides (n, k), and `most` the
@@ -130,7 +130,7 @@ def refined(
 
 
 def scenes_of(
-    problem: Problem, g: Array, solve: Callable[[Array], Array], remark: str | None = None
+    problem: Problem, g: Array, solve: Map, remark: str | None = None
 ) -> Array | tuple[Array, int, bool, str]:
     """Scenes for images g (n, M, N) by a direct `solve` with HHᵀ + λI: what `Direct.scenes` gives.
 
