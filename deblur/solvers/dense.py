@@ -104,7 +104,7 @@ def _cholesky(problem: Problem, a: Array) -> Factor:
     largest = float(a.diagonal().max())
     factor, look = cholesky_begun(a)
     solve = partial(linalg.cholesky_solve, factor, check_finite=False)
-    if close_to_singular(problem):
+    if look and close_to_singular(problem):
         look()
     refuse_singular(problem, largest, solve)
     return _Factored(problem, solve, look=look)
@@ -190,9 +190,7 @@ class _GaussSeidel(Direct):
         return x.T.reshape(r.shape), info.sweeps, info.converged
 
     def scenes(self, g: Array) -> tuple[Array, int, bool, str]:
-        return refined(
-            self._problem, g, self._correction, aim=self._aim, rtol=self._problem.stop.rtol, limit=self._limit
-        )
+        return refined(self._problem, g, self._correction, aim=self._aim, limit=self._limit)
 
 
 _FACTORS: dict[str, Callable[[Problem, Array], Factor]] = {

@@ -20,12 +20,7 @@ _BLOCK = 16  # basis vectors are allocated in blocks of this many
 
 
 def gmres(
-    product: Map,
-    precondition: Map,
-    c: Array,
-    finished: Callable[[int, np.ndarray], bool],
-    limit: int,
-    capture: bool = False,
+    product: Map, precondition: Map, c: Array, finished: Callable[[int, np.ndarray], bool], limit: int, capture: bool
 ) -> tuple[Array, int]:
     """GMRES with right preconditioning for a stack of right-hand sides, one Krylov space each.
 

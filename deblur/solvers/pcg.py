@@ -252,8 +252,7 @@ class _Refined(Direct):
 
     @all_cores()
     def scenes(self, g: Array) -> tuple[Array, int, bool, str]:
-        rtol, limit = self._problem.stop.rtol, _limit(self._problem)
-        return refined(self._problem, g, self._correction, aim=self._aim, rtol=rtol, limit=limit)
+        return refined(self._problem, g, self._correction, aim=self._aim, limit=_limit(self._problem))
 
 
 class _Conjugate:

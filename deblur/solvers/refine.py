@@ -71,35 +71,29 @@ def tolerance(problem: Problem) -> tuple[float, float]:
 
 
 def refined(
-    problem: Problem,
-    g: Array,
-    correct: Correction,
-    *,
-    aim: float = np.inf,
-    rtol: float | None = None,
-    limit: float = np.inf,
+    problem: Problem, g: Array, solve: Correction, *, aim: float = np.inf, limit: float = np.inf
 ) -> tuple[Array, int, bool, str]:
     """Scenes for images g (n, M, N), corrected until they are right: what `Direct.scenes` gives.
 
     Parameters
     ----------
-    correct : callable
+    solve : callable
         The solver.
     aim : float
-        Relative residual below which it is worth going on to, where rounding allows it.
-    rtol : float, optional
-        The user's own relative residual, which then decides in place of the image.
+        Relative residual below which it is worth going on to, where rounding allows it; by default of a direct
+        solver, which knows no residual of the user's that would decide in place of the image.
     limit : float
         Iterations after which to stop.
     """
     operator, lam, hht = problem.operator, problem.lam, problem.formula == "hht"
+    rtol = problem.stop.rtol if aim < np.inf else None
     b = operator.adjoint(g) if hht else g
     size = norms(b)
     scale = np.where(size > 0, size, 1.0)
     z, image, r, iterations, reached, solved = None, None, b, 0, np.inf, False
     while True:
         target = aim if not reached <= aim else 0.1 * reached
-        step, used, solved = correct(r, scale, target, iterations)
+        step, used, solved = solve(r, scale, target, iterations)
         z = step if z is None else combined(step, z)
         iterations += used
         scene = operator.adjoint(z)

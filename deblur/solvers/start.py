@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -148,13 +149,7 @@ def _first(operator: Operator) -> tuple[int, ...]:
 
 
 def _smooth(
-    g: Array,
-    shape: tuple[int, ...],
-    first: tuple[int, ...],
-    axis: int,
-    wraps: bool,
-    sigma: float = 0.0,
-    scale: float = 1.0,
+    g: Array, shape: Sequence[int], first: Sequence[int], axis: int, wraps: bool, sigma: float = 0.0, scale: float = 1.0
 ) -> Array:
     """Images (..., M, N) smoothed along an axis, laid into scenes and continued by their edges: ``cuda/start.cu``."""
     images, row, stride = kernels.images(g)
