@@ -24,7 +24,7 @@ import numpy as np
 from ..device import Array, Map, random_sizes
 from ..errors import SingularMatrixError
 from ..norms import combined, norms
-from ..problem import Problem
+from ..problem import Direct, Problem
 
 #: The largest relative error of the image that counts as converged.
 MOST = 5e-3
@@ -135,6 +135,40 @@ def scenes_of(
         return problem.operator.adjoint(solve(g))
     image, _, right, why = refined(problem, g, lambda r, *_: (solve(r), 0, True))
     return image, 0, right, (remark or "") if right else why
+
+
+class Factored(Direct):
+    """The formula around A⁻¹.
+
+    Parameters
+    ----------
+    problem : Problem
+    columns : callable
+        A⁻¹ of right-hand sides (n, k).
+    remark : str, optional
+        See `refine.scenes_of`.
+    look : callable, optional
+        Waits for the factorisation; raises SingularMatrixError if it failed.
+    """
+
+    def __init__(
+        self, problem: Problem, columns: Map, remark: str | None = None, look: Callable[[], None] | None = None
+    ) -> None:
+        self._problem, self._columns, self._remark, self._look = problem, columns, remark, look
+
+    def synchronize(self) -> None:
+        """See `deblur.problem.synchronize`."""
+        try:
+            if self._look is not None:
+                self._look()
+        except SingularMatrixError as error:
+            raise singular(self._problem, error) from error
+
+    def _solved(self, b: Array) -> Array:
+        return self._columns(b.reshape(len(b), -1).T).T.reshape(b.shape)
+
+    def scenes(self, g: Array) -> Array | tuple[Array, int, bool, str]:
+        return scenes_of(self._problem, g, self._solved, self._remark)
 
 
 def _right(problem: Problem, r: np.ndarray, z: np.ndarray, image: np.ndarray, b: np.ndarray, moved: np.ndarray) -> bool:
