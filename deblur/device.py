@@ -24,6 +24,7 @@ from .errors import InsufficientMemoryError, NoGPUError, as_number, shown
 
 Array = Any  # numpy.ndarray or cupy.ndarray: the code is the same for both
 Map = Callable[[Array], Array]
+Shape = tuple[int, ...]
 
 
 class _CuPy:

@@ -14,10 +14,8 @@ from .checks import as_block, as_matrix, as_rhs, check_pivots, check_rank, indic
 from .qr import factor
 from .qr_insert_delete import delete, insert
 from .qr_plan import UpdatePlan, plan_update
-from .qr_update import add_columns, add_rows, complement, remove_columns, remove_rows
+from .qr_update import Factors, add_columns, add_rows, complement, remove_columns, remove_rows
 from .triangular import substitute
-
-Factors = tuple[Array | None, Array]  # Q and R, of a full factorisation too; or None and [R d]
 
 METHODS = ("auto", "update", "refactor")
 # Each update adds its rounding errors to those before. After so many in a row "auto" factors anew, while the errors

@@ -110,7 +110,7 @@ class Blur(LinearMap):
 
     def __repr__(self) -> str:
         size = "x".join(map(str, self.psf.shape))
-        return f"Blur({size} PSF, image {self.image_shape}, boundary={str(self.boundary)!r})"
+        return f"Blur({size} PSF, image {self.image_shape}, boundary={self.boundary!r})"
 
     def _identity(self) -> tuple[object, ...]:
         return self.psf.shape, self.psf.tobytes(), self.origin, self.image_shape, self.boundary

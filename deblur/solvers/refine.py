@@ -24,7 +24,7 @@ import numpy as np
 from ..device import Array, Map, random_sizes
 from ..errors import SingularMatrixError
 from ..norms import combined, norms
-from ..problem import Direct, Problem
+from ..problem import Direct, Problem, Scenes
 
 #: The largest relative error of the image that counts as converged.
 MOST = 5e-3
@@ -123,9 +123,7 @@ def refined(
     return image, iterations, False, why
 
 
-def scenes_of(
-    problem: Problem, g: Array, solve: Map, remark: str | None = None
-) -> Array | tuple[Array, int, bool, str]:
+def scenes_of(problem: Problem, g: Array, solve: Map, remark: str | None = None) -> Scenes:
     """Scenes for images g (n, M, N) by a direct `solve` with HHᵀ + λI: what `Direct.scenes` gives.
 
     With a remark, which a right image gets, and with "hht", which amplifies a residual by 1/λ and not by its root, an
@@ -167,7 +165,7 @@ class Factored(Direct):
     def _solved(self, b: Array) -> Array:
         return self._columns(b.reshape(len(b), -1).T).T.reshape(b.shape)
 
-    def scenes(self, g: Array) -> Array | tuple[Array, int, bool, str]:
+    def scenes(self, g: Array) -> Scenes:
         return scenes_of(self._problem, g, self._solved, self._remark)
 
 
