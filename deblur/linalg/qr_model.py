@@ -322,12 +322,9 @@ class QRModel:
         """
         a, r, rd, xp = self.a, self.r, self._rd, get_xp(u)
         check_pivots(r.diagonal())
+        s = None if units is None else _substitute(r, a[units].T, trans=True)
         z, w, c = complement(
-            u,
-            lambda y: a @ _substitute(r, y),
-            lambda x: _substitute(r, a.T @ x, trans=True),
-            s=None if units is None else _substitute(r, a[units].T, trans=True),
-            exact=False,
+            u, lambda y: a @ _substitute(r, y), lambda x: _substitute(r, a.T @ x, trans=True), s=s, exact=False
         )
         defect = float(xp.linalg.norm(z.T @ z + c.T @ c - u.T @ u))
         size = float(xp.linalg.norm(u)) ** 2

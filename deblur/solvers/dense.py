@@ -135,15 +135,11 @@ class _GaussSeidel(Direct):
             self._inverse, self._sweeps = self._solve(identity, self._aim, 0, 1.0)
 
     def _solve(self, b: Array, rtol: float, done: int, size: float) -> tuple[Array, linalg.GaussSeidelInfo]:
-        stop = self._problem.stop
-        return linalg.gauss_seidel(
-            self._a,
-            b,
-            rtol=rtol,
-            max_sweeps=self._limit - done,
-            acceleration="cg",
-            callback=lambda sweep, residual: stop.report(done + sweep, size * residual),
-        )
+        def report(sweep: int, residual: float) -> None:
+            self._problem.stop.report(done + sweep, size * residual)
+
+        most = self._limit - done
+        return linalg.gauss_seidel(self._a, b, rtol=rtol, max_sweeps=most, acceleration="cg", callback=report)
 
     def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
         rows = r.reshape(len(r), -1)

@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .. import kernels
-from ..device import Array, Device, asnumpy, cupy, get_xp, is_cupy, to_device
+from ..device import Array, Device, Shape, asnumpy, cupy, get_xp, is_cupy, to_device
 from ..norms import outer, product
 from ..operators.blur import Blur, axis_matrix
 from ..operators.normal import two_a_place
@@ -264,9 +264,7 @@ def _svd(a: Array, symmetric: bool, flipped: bool) -> Svd:
     return u, s, vt.T
 
 
-def _parts_on_gpu(
-    factor: np.ndarray, pixel: np.ndarray, weight: np.ndarray, shape: tuple[int, int], split: bool
-) -> list[Array]:
+def _parts_on_gpu(factor: np.ndarray, pixel: np.ndarray, weight: np.ndarray, shape: Shape, split: bool) -> list[Array]:
     """The blur of one axis as a float64 matrix, or its even-to-even and odd-to-odd parts.
 
     Parameters

@@ -283,16 +283,10 @@ class _Conjugate:
         def precondition(r: Array) -> Array:
             return self._domain.filter(r, self._inverse)
 
-        systems = image_systems(r[:, None], measure, True)
-        z, iterations, left = cg(
-            product,
-            r[:, None],
-            systems,
-            precondition=precondition,
-            rtol=0.5 * target,
-            max_iterations=_limit(problem) - done,
-        )
-        return z[:, 0], iterations, left <= 0.5 * target
+        b, enough, most = r[:, None], 0.5 * target, _limit(problem) - done
+        systems = image_systems(b, measure, True)
+        z, iterations, left = cg(product, b, systems, precondition=precondition, rtol=enough, max_iterations=most)
+        return z[:, 0], iterations, left <= enough
 
 
 class _OnBorder:
