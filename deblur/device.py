@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -23,6 +23,8 @@ import numpy as np
 from .errors import InsufficientMemoryError, NoGPUError, as_number, shown
 
 Array = Any  # numpy.ndarray or cupy.ndarray: the code is the same for both
+Map = Callable[[Array], Array]
+Shape = tuple[int, ...]
 
 
 class _CuPy:

@@ -318,10 +318,14 @@ def synchronize(factor: Factor) -> None:
         look()
 
 
+#: Scenes (n, P, Q); of an iterative method the iterations, whether it converged, and why.
+Scenes = Array | tuple[Array, int, bool, str]
+
+
 class Direct:
     """A `Factor` of a linear method that solves for all `scenes` as one stack."""
 
-    def scenes(self, g: Array) -> Array | tuple[Array, int, bool, str]:
+    def scenes(self, g: Array) -> Scenes:
         """Scenes (n, P, Q) for images (n, M, N); an iterative method adds iterations, converged and why."""
         raise NotImplementedError
 

@@ -92,7 +92,7 @@ class Systems:
         step()
 
 
-class SystemsGPU:
+class SystemsGPU(Systems):
     """As `Systems`, a system for each frame and channel (k, c, P, Q): four launches an iteration.
 
     Parameters
@@ -104,8 +104,7 @@ class SystemsGPU:
     """
 
     def __init__(self, measure: Callable[[Any], float], capture: bool) -> None:
-        self._measure = measure
-        self.loop = Loop(3, capture)
+        self._measure, self._loop = measure, Loop(3, capture)
 
     def begin(self, b: Array, x: Array, r: Array) -> None:
         self._b, self.x, self.r = map(contiguous, (b, x, r))
@@ -138,18 +137,18 @@ class SystemsGPU:
         grid = (self._sum.blocks, len(self._control))
         kernels.launch("conjugate", "turn", grid, self._at.THREADS, self.p, *z_args, dtype=self.x.dtype)
 
-    def residual(self) -> float:
-        return self._measure(self)
+    def loop(self, step: Callable[[], None]) -> None:
+        self._loop(step)
 
     def sums(self) -> np.ndarray:
         at = self._at
         return self._control.get()[:, [at.RESIDUAL, at.VALUE, at.MOVED, at.SIZE, at.ALPHA]].T
 
 
-def image_systems(b: Array, measure: Callable[[np.ndarray], float], capture: bool) -> Systems | SystemsGPU:
+def image_systems(b: Array, measure: Callable[[np.ndarray], float], capture: bool) -> Systems:
     """A system for each frame and channel of b (k, c, P, Q), measured by what `Systems.sums` gives."""
 
-    def by_sums(at: Systems | SystemsGPU) -> float:
+    def by_sums(at: Systems) -> float:
         return measure(at.sums())
 
     if is_cupy(b):

@@ -127,11 +127,10 @@ def column_major(a: Array) -> tuple[Array, bool]:
     return a.copy(order="F"), False
 
 
-_PIVOT = "the matrix is singular: pivot {}, counted from 0, is {:.3g}; "
-_INSTEAD = "regularise it (a larger lambda) or use lstsq of NumPy or CuPy"
+_PIVOT = "the matrix is singular: pivot {}, counted from 0, is {:.3g}; regularise it (a larger lambda) or use lstsq"
 
 
-def check_pivots(pivots: Array, first: int = 0, text: str = _PIVOT + _INSTEAD) -> None:
+def check_pivots(pivots: Array, first: int = 0, text: str = f"{_PIVOT} of NumPy or CuPy") -> None:
     """Raise SingularMatrixError, with its place and value in the text, for the first pivot that cannot be divided by.
 
     A pivot is refused that is not finite, zero, or too small for its

@@ -61,28 +61,23 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
         If `a` is complex, sparse or masked.
     """
     given, a = a, checks.as_matrix(a, square=True, finite=not is_cupy(a) and check_finite)
+    room = checks.scratch(a, given, overwrite_a, empty=is_cupy(a))
     if is_cupy(a):
-        room = checks.scratch(a, given, overwrite_a, empty=True)
         return cholesky_gpu.cholesky(a, room, given)[0]
-    a = checks.scratch(a, given, overwrite_a)
-    _factor(a)
-    clear_triangle(a, lower=False)
-    return a
+    _factor(room)
+    clear_triangle(room, lower=False)
+    return room
 
 
-def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None]]:
+def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None] | None]:
     """L in the place of `a`, finite and of a dtype computed in, and what raises SingularMatrixError if there is none.
 
     On a GPU the host waits for the device only when that is called.
     """
     if not is_cupy(a):
-        return cholesky(a, overwrite_a=True, check_finite=False), _known
+        return cholesky(a, overwrite_a=True, check_finite=False), None
     factor, status = cholesky_gpu.cholesky(a, a, later=True)
     return factor, partial(status.check, "not positive definite")
-
-
-def _known() -> None:
-    """The host has waited already. A factor that is kept pickles, which a lambda in it would not."""
 
 
 def cholesky_solve(l: Any, b: Any, *, check_finite: bool = True) -> Array:
@@ -161,10 +156,10 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     `cholesky` and `cholesky_solve` instead: a third of the operations, and more accurate.
     """
     given, a = a, checks.as_matrix(a, square=True, finite=not is_cupy(a) and check_finite)
+    room = checks.scratch(a, given, overwrite_a, empty=is_cupy(a))
     if is_cupy(a):
-        room = checks.scratch(a, given, overwrite_a, empty=True)
         return cholesky_gpu.inverse(a, room, given)
-    a = checks.scratch(a, given, overwrite_a)
+    a = room
     norm = checks.matrix_norm(a) if check_finite else 0.0
     _factor(a)
     if len(a):

@@ -168,9 +168,8 @@ def cholesky(a: Array, room: Array, given: Array | None = None, later: bool = Fa
         return room, PivotStatus()
     with worked("cholesky", _factored, a, room) as (x, status):
         l = room if room.flags.c_contiguous else cupy.empty(a.shape, a.dtype)  # noqa: E741
-        kernels.get("cholesky", "store_factor", a.dtype)(
-            (n, -(-n // _SIZES.STORED)), 256, x, leading(x), n, l, leading(l)
-        )
+        store = kernels.get("cholesky", "store_factor", a.dtype)
+        store((n, -(-n // _SIZES.STORED)), 256, x, leading(x), n, l, leading(l))
         if later:
             status = status.copy()
         else:

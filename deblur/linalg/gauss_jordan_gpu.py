@@ -121,14 +121,13 @@ def _has_clusters(device: int) -> bool:
     return kernels.properties(device).capability == 90
 
 
-def inverse(a: Array, given: Array | None = None) -> Array:
+def inverse(a: Array, given: Array | None = None) -> None:
     """The inverse of the row-major CuPy matrix `a`, in its place."""
     if len(a):
         with worked("gauss-jordan", _inverted, a, a) as (x, status):
             if x is not a:
                 a[...] = x
             status.check("singular", given)
-    return a
 
 
 def _inverted(a: Array) -> PivotStatus:
@@ -166,11 +165,11 @@ def _inverted(a: Array) -> PivotStatus:
     return work.status
 
 
-def solve(a: Array, b: Array, given: Array | None = None) -> Array:
+def solve(a: Array, b: Array, given: Array | None = None) -> None:
     """The solution of A X = B in the place of `b`, shape (n, k); `a` may be destroyed."""
     n, result = len(a), b
     if n == 0 or b.size == 0:
-        return b
+        return
     a, b = cupy.ascontiguousarray(a), cupy.ascontiguousarray(b)
     work = _Elimination(a)
     strip = cupy.empty((SOLVE_WIDTH, max(n, b.shape[1])), a.dtype)
@@ -187,7 +186,6 @@ def solve(a: Array, b: Array, given: Array | None = None) -> Array:
     work.status.check("singular", given)
     if b.data.ptr != result.data.ptr:
         result[...] = b
-    return result
 
 
 def _restore_columns(a: Array, order: Array, status: PivotStatus) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ..device import Array, get_xp
+from ..device import Array, Map, get_xp
 from ..norms import combined
-from ..vector_ops import Systems, SystemsGPU
+from ..vector_ops import Systems
 
 
 def cg(
-    apply: Callable[[Array], Array],
+    apply: Map,
     b: Array,
-    ops: Systems | SystemsGPU,
+    ops: Systems,
     start: Array | None = None,
     *,
-    precondition: Callable[[Array], Array] | None = None,
+    precondition: Map | None = None,
     rtol: float,
     max_iterations: int,
 ) -> tuple[Array, int, float]:
@@ -27,7 +25,7 @@ def cg(
         x ↦ A x, symmetric and positive definite (or semidefinite, with b in its range).
     b : array
         Any shape; NumPy or CuPy.
-    ops : Systems or SystemsGPU
+    ops : Systems
         The vector operations for one solve: which entries form a system, and how convergence is measured.
     start : array of b's shape, optional
         Where to begin; by default zero. It is not changed.

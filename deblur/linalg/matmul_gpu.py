@@ -14,9 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..device import Array, cupy
+from ..device import Array, Shape, cupy
 from ..errors import NoGPUError, check_choice
 from ..graphs import CUBLAS_BYTES, capturing
+
+#: Of a row-major matrix the address, the distance between rows, and of an operand whether it is transposed.
+Place = tuple[int, ...]
 
 ENGINES = {
     "cublas": "cuBLAS in the dtype itself",
@@ -198,15 +201,7 @@ def _scalar_at(char: str, value: float) -> int:
     return ctypes.addressof(_scalar(char, value))
 
 
-def cublas_at(
-    char: str,
-    size: tuple[int, int, int],
-    alpha: float,
-    beta: float,
-    a: tuple[int, int, bool],
-    b: tuple[int, int, bool],
-    c: tuple[int, int],
-) -> None:
+def cublas_at(char: str, size: Shape, alpha: float, beta: float, a: Place, b: Place, c: Place) -> None:
     """C = alpha op(A) op(B) + beta C by cuBLAS for row-major matrices, with no check at all.
 
     For chains of products so small that making views of them takes the host longer than the products the
@@ -225,15 +220,7 @@ def cublas_at(
     )  # fmt: skip
 
 
-def cublas_batch_at(
-    char: str,
-    size: tuple[int, int, int],
-    alpha: float,
-    a: tuple[int, int, int, bool],
-    b: tuple[int, int, int],
-    c: tuple[int, int, int],
-    count: int,
-) -> None:
+def cublas_batch_at(char: str, size: Shape, alpha: float, a: Place, b: Place, c: Place, count: int) -> None:
     """C = alpha op(A) B for `count` products of one shape, as `cublas_at`.
 
     Each matrix is given as (address of the first, leading dimension, distance from one to the next), followed for

@@ -8,17 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, all_true, get_xp, is_cupy, unwrapped
+from ..device import Array, Map, all_true, get_xp, is_cupy, unwrapped
 from ..errors import check_choice, check_flags
 from .checks import as_block, as_matrix, as_rhs, check_pivots, check_rank, indices, position
 from .qr import factor
 from .qr_insert_delete import delete, insert
 from .qr_plan import UpdatePlan, plan_update
-from .qr_update import add_columns, add_rows, complement, remove_columns, remove_rows
+from .qr_update import Factors, add_columns, add_rows, complement, remove_columns, remove_rows
 from .triangular import substitute
-
-Edit = Callable[[Array], Array]  # of A
-Factors = tuple[Array | None, Array]  # Q and R, of a full factorisation too; or None and [R d]
 
 METHODS = ("auto", "update", "refactor")
 # Each update adds its rounding errors to those before. After so many in a row "auto" factors anew, while the errors
@@ -117,7 +114,7 @@ class QRModel:
 
     # -- what there is ------------------------------------------------------------------------
 
-    def _take(self, a: Array, edits: tuple[Edit, ...], b: Array, factors: Factors, age: int = 0) -> None:
+    def _take(self, a: Array, edits: tuple[Map, ...], b: Array, factors: Factors, age: int = 0) -> None:
         """Become the model of A (M, N), edited, and b (M, S) with these factors, the full ones too."""
         q, rd = factors
         n = rd.shape[1] - (b.shape[1] if q is None else 0)
@@ -275,7 +272,7 @@ class QRModel:
     # -- how ----------------------------------------------------------------------------------
 
     def _change(
-        self, which: str, p: int, k: int, method: str | None, update: Callable[[], Factors], edit: Edit, b: Array
+        self, which: str, p: int, k: int, method: str | None, update: Callable[[], Factors], edit: Map, b: Array
     ) -> None:
         """Go by the plan, to A edited and b; nothing of the model is touched until all is complete."""
         method = self._method if method is None else check_choice(method, METHODS, "method")
@@ -325,12 +322,9 @@ class QRModel:
         """
         a, r, rd, xp = self.a, self.r, self._rd, get_xp(u)
         check_pivots(r.diagonal())
+        s = None if units is None else _substitute(r, a[units].T, trans=True)
         z, w, c = complement(
-            u,
-            lambda y: a @ _substitute(r, y),
-            lambda x: _substitute(r, a.T @ x, trans=True),
-            s=None if units is None else _substitute(r, a[units].T, trans=True),
-            exact=False,
+            u, lambda y: a @ _substitute(r, y), lambda x: _substitute(r, a.T @ x, trans=True), s=s, exact=False
         )
         defect = float(xp.linalg.norm(z.T @ z + c.T @ c - u.T @ u))
         size = float(xp.linalg.norm(u)) ** 2

@@ -15,22 +15,23 @@ Nothing is checked here; `qr_insert_delete` has the public functions, `qr_model`
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, get_xp
+from ..device import Array, Map, asnumpy, get_xp
 from .qr import factor
 from .sweeps import sweep_down, sweep_up, triangularise
 from .triangular import inverse
+
+Factors = tuple[Array | None, Array]  # Q and R, of a full factorisation too; or None and [R d]
 
 # Each takes Q or None and R with its further columns, n columns of it being the matrix, and returns new
 # arrays. With l rows, R is (l, n + s): l = m for the full form, l = n for the economic one, and the
 # economic form is extended beforehand, by columns W of Q and rows of R, where p more rows are needed.
 
 
-def add_rows(q: Array | None, r: Array, n: int, k: int, u: Array) -> tuple[Array | None, Array]:
+def add_rows(q: Array | None, r: Array, n: int, k: int, u: Array) -> Factors:
     """Rows `u` (p, n + s) before row `k`. The new rows of R and columns of Q come after the triangle's."""
     xp = get_xp(r)
     p, rows = len(u), len(r)
@@ -48,7 +49,7 @@ def add_rows(q: Array | None, r: Array, n: int, k: int, u: Array) -> tuple[Array
     return q, r
 
 
-def remove_columns(q: Array | None, r: Array, n: int, gone: np.ndarray) -> tuple[Array | None, Array]:
+def remove_columns(q: Array | None, r: Array, n: int, gone: np.ndarray) -> Factors:
     """Columns `gone` (ascending) taken out. The rows of R that were theirs come after the triangle's."""
     k, rows = int(gone[0]), len(r)
     t = min(rows, n)
@@ -65,9 +66,7 @@ def remove_columns(q: Array | None, r: Array, n: int, gone: np.ndarray) -> tuple
     return q, r
 
 
-def add_columns(
-    q: Array | None, r: Array, n: int, k: int, s: Array, triangular: bool = False
-) -> tuple[Array | None, Array]:
+def add_columns(q: Array | None, r: Array, n: int, k: int, s: Array, triangular: bool = False) -> Factors:
     """Columns whose QᵀU is `s` (l, p) before column `k`; `triangular` if s[n:] is so already."""
     xp = get_xp(r)
     rows, p = s.shape
@@ -89,7 +88,7 @@ def add_columns(
     return q, new
 
 
-def remove_rows(q: Array | None, r: Array, n: int, z: Array, triangular: bool = False) -> tuple[Array | None, Array]:
+def remove_rows(q: Array | None, r: Array, n: int, z: Array, triangular: bool = False) -> Factors:
     """Rows whose rows of Q are `z` (l, p), transposed, taken out; `q` is without them already and is used up."""
     xp = get_xp(r)
     rows, p = z.shape
@@ -138,12 +137,7 @@ def _gather(a: Array, rows: list[slice], columns: list[slice]) -> Array:
 
 
 def complement(
-    u: Array,
-    forward: Callable[[Array], Array],
-    adjoint: Callable[[Array], Array],
-    *,
-    s: Array | None = None,
-    exact: bool = True,
+    u: Array, forward: Map, adjoint: Map, *, s: Array | None = None, exact: bool = True
 ) -> tuple[Array, Array, Array]:
     """Split U = QS + WC with QᵀW = 0, WᵀW = I and C upper triangular.
 

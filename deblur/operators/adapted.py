@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..device import Array, as_real, random_signs
+from ..device import Array, Map, as_real, random_signs
 from .blur import Blur
 from .boundary import Boundary
 from .operator import LinearMap
@@ -114,9 +113,7 @@ class AdaptedOperator(LinearMap):
         """Hᵀ g for images (..., M, N)."""
         return self._products(g, self._of.rmatvec, self.image_shape, self.scene_shape)
 
-    def _products(
-        self, x: Array, product: Callable[[Array], Array], given: tuple[int, ...], made: tuple[int, ...]
-    ) -> Array:
+    def _products(self, x: Array, product: Map, given: tuple[int, ...], made: tuple[int, ...]) -> Array:
         x, front = self.checked(x, given, "the array")[0], x.shape[: -len(given)]
         out = np.empty((math.prod(front), math.prod(made)))
         for row, vector in zip(out, x.reshape(len(out), math.prod(given)).astype(np.float64), strict=True):

@@ -70,9 +70,8 @@ class Blur(LinearMap):
         self.boundary = edge = get_boundary(boundary)
         self.psf, self.image_shape, self.origin = check_geometry(psf, shape, origin, longer=edge.open)
         self.scene_shape = tuple(n + edge.extra(m) for n, m in zip(self.image_shape, self.psf.shape, strict=True))
-        if edge.continued:
-            for size, pads in zip(self.image_shape, self._pads, strict=True):
-                edge.check(size, *pads)
+        for size, pads in zip(self.image_shape, self._pads, strict=True):
+            edge.check(size, *pads)
         lengths, self._torus_origin = zip(*map(edge.torus, self.image_shape, self.psf.shape, self.origin), strict=True)
         self._lengths = lengths
         # What solvers need of any operator: see `Operator`.
@@ -111,7 +110,7 @@ class Blur(LinearMap):
 
     def __repr__(self) -> str:
         size = "x".join(map(str, self.psf.shape))
-        return f"Blur({size} PSF, image {self.image_shape}, boundary={str(self.boundary)!r})"
+        return f"Blur({size} PSF, image {self.image_shape}, boundary={self.boundary!r})"
 
     def _identity(self) -> tuple[object, ...]:
         return self.psf.shape, self.psf.tobytes(), self.origin, self.image_shape, self.boundary
@@ -193,10 +192,8 @@ class Blur(LinearMap):
         -------
         (L1, ..., LN // 2 + 1) complex array
         """
-        dtype = np.dtype(dtype)
-        return self.cached(
-            ("transfer", dtype, device), lambda: self.torus(device).spectrum(self.psf, self._torus_origin, dtype)
-        )
+        key = "transfer", np.dtype(dtype), device
+        return self.cached(key, lambda: self.torus(device).spectrum(self.psf, self._torus_origin, dtype))
 
     def forward(self, f: Array) -> Array:
         """Blur: H f, for one scene or a stack of them.
@@ -279,12 +276,8 @@ class Blur(LinearMap):
 
     def to_sparse(self) -> scipy.sparse.csr_array:
         """H as a float64 ``scipy.sparse.csr_array``, cached."""
-        return self.cached(
-            "sparse",
-            lambda: convolution_matrix(
-                self.psf, self.scene_shape, self.image_shape, self._matrix_origin, self.boundary
-            ),
-        )
+        shapes = self.scene_shape, self.image_shape
+        return self.cached("sparse", lambda: convolution_matrix(self.psf, *shapes, self._matrix_origin, self.boundary))
 
     def to_dense(self, dtype: DTypeLike = np.float64) -> np.ndarray:
         """H as a dense array, refused with the figures if it would not fit memory."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import kernels
-from ..device import Array, cupy, to_device
+from ..device import Array, Shape, cupy, to_device
 from ..pool import pool
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _DEPTH = kernels.Constants("volume")
 Pads = Sequence[tuple[int, int]]
 
 
-def plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = False) -> Plans:
+def plans(lengths: Shape, batch: int, dtype: np.dtype, padded: bool = False) -> Plans:
     """cuFFT's plans of so many real transforms, there and back (not divided by n), for the current stream.
 
     With `padded` the rows of images are as long as those of their half spectra, and may be transformed in place.
@@ -43,7 +43,7 @@ def plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = 
     return pool(device).get(key, lambda: new_plans(lengths, batch, dtype, padded), nbytes)
 
 
-def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: bool = False) -> Plans:
+def new_plans(lengths: Shape, batch: int, dtype: np.dtype, padded: bool = False) -> Plans:
     """A pair of plans that no other caller has."""
     from cupy.cuda import cufft
 
@@ -68,7 +68,7 @@ def new_plans(lengths: tuple[int, ...], batch: int, dtype: np.dtype, padded: boo
         )
 
 
-def analyse(x: Array, lengths: tuple[int, ...]) -> Array:
+def analyse(x: Array, lengths: Shape) -> Array:
     """Half spectra of images (..., M, N) in the torus's first corner."""
     images = _whole(x, lengths)
     spectra = cupy.empty((*x.shape[: -len(lengths)], *half_of(lengths)), np.result_type(x.dtype, np.complex64))
@@ -76,7 +76,7 @@ def analyse(x: Array, lengths: tuple[int, ...]) -> Array:
     return spectra
 
 
-def synthesise(spectra: Array, lengths: tuple[int, ...], overwrite: bool) -> Array:
+def synthesise(spectra: Array, lengths: Shape, overwrite: bool) -> Array:
     """The images of half spectra (..., M, N // 2 + 1), which `overwrite` lets be destroyed."""
     aligned = spectra.flags.c_contiguous and spectra.data.ptr % spectra.itemsize == 0
     if not (overwrite and aligned and spectra.dtype.kind == "c"):
@@ -87,12 +87,12 @@ def synthesise(spectra: Array, lengths: tuple[int, ...], overwrite: bool) -> Arr
     return out
 
 
-def transforms(x: Array, lengths: tuple[int, ...]) -> bool:
+def transforms(x: Array, lengths: Shape) -> bool:
     """Whether `analyse` or `synthesise` takes these arrays."""
     return len(lengths) in (1, 2, 3) and x.size > 0 and x.dtype.char in "fdFD"
 
 
-def product(x: Array, lengths: tuple[int, ...], by: Array, conjugate: bool, shape: Sequence[int]) -> Array:
+def product(x: Array, lengths: Shape, by: Array, conjugate: bool, shape: Sequence[int]) -> Array:
     """F⁻¹ (by · F Rᵀ x) for images in the torus's first corner: a corner that holds one of `shape` at least."""
     if len(lengths) == 3:
         return _product_of_volumes(x, lengths, by, conjugate, shape)
@@ -113,7 +113,7 @@ def _symbol(by: Array, dtype: np.dtype) -> tuple[Array, bool]:
     return (by.view(dtype), True) if by.dtype.kind == "c" else (by, False)
 
 
-def _product_of_volumes(x: Array, lengths: tuple[int, ...], by: Array, conjugate: bool, shape: Sequence[int]) -> Array:
+def _product_of_volumes(x: Array, lengths: Shape, by: Array, conjugate: bool, shape: Sequence[int]) -> Array:
     """The product in place: slices by cuFFT, few at once, as it needs their memory again; ``volume.cu`` between."""
     dtype, (given, wanted) = x.dtype, (x.shape[-3], shape[0])
     rows, wide = lengths[1], 2 * by.shape[-1]
@@ -138,7 +138,7 @@ def _product_of_volumes(x: Array, lengths: tuple[int, ...], by: Array, conjugate
     return out[:, :wanted, :, : lengths[-1]].reshape(*x.shape[:-3], wanted, *lengths[1:])
 
 
-def _slices_in_place(slices: Array, lengths: tuple[int, ...], back: bool) -> None:
+def _slices_in_place(slices: Array, lengths: Shape, back: bool) -> None:
     """The transform of each slice, in rows that hold half a spectrum, or the one back."""
     pair = slices, slices.view(np.result_type(slices.dtype, np.complex64))
     plans(lengths[1:], len(slices), slices.dtype, padded=True)[back].fft(pair[back], pair[not back], 0)
@@ -161,7 +161,7 @@ def _columns(length: int, itemsize: int) -> int:
     return min(128 // itemsize, 1 << most.bit_length() - 1) if most * itemsize >= 16 else 0
 
 
-def serves(x: Array, lengths: tuple[int, ...], by: Array) -> bool:
+def serves(x: Array, lengths: Shape, by: Array) -> bool:
     """Whether `product` takes these arrays."""
     fits = x.size and len(lengths) in (1, 2, 3) and max(lengths) < 1 << 31 and by.shape == half_of(lengths)
     if fits and len(lengths) == 3:
@@ -169,17 +169,17 @@ def serves(x: Array, lengths: tuple[int, ...], by: Array) -> bool:
     return bool(fits) and x.dtype.kind == "f" and by.dtype in (x.dtype, np.result_type(x.dtype, np.complex64))
 
 
-def half_of(lengths: tuple[int, ...]) -> tuple[int, ...]:
+def half_of(lengths: Shape) -> Shape:
     """The shape of the half spectra on a torus."""
     return *lengths[:-1], lengths[-1] // 2 + 1
 
 
-def serves_psf(psf: np.ndarray, lengths: tuple[int, ...]) -> bool:
+def serves_psf(psf: np.ndarray, lengths: Shape) -> bool:
     """Whether `spectrum` takes a PSF: it is to be small compared with the torus."""
     return psf.ndim == 2 and psf.size <= 128 * 128 and len(lengths) == 2 and max(lengths) <= 65535 * _AT.ROWS
 
 
-def spectrum(psf: np.ndarray, lengths: tuple[int, ...], origin: Sequence[int], dtype: np.dtype | None) -> Array:
+def spectrum(psf: np.ndarray, lengths: Shape, origin: Sequence[int], dtype: np.dtype | None) -> Array:
     """Half of the PSF's spectrum with its origin at index 0, complex of `dtype`; without one |ĥ|² in float64."""
     if dtype is None:
         return _added_up(psf, lengths, origin, "power", cupy.empty(half_of(lengths), np.float64))
@@ -187,14 +187,12 @@ def spectrum(psf: np.ndarray, lengths: tuple[int, ...], origin: Sequence[int], d
     return _added_up(psf, lengths, origin, "spectrum", out)
 
 
-def symbol(psf: np.ndarray, lengths: tuple[int, ...], origin: Sequence[int], first: int, out: Array) -> Array:
+def symbol(psf: np.ndarray, lengths: Shape, origin: Sequence[int], first: int, out: Array) -> Array:
     """The real part of a PSF's spectrum at as many frequencies of a torus as `out` has, of either axis from `first`."""
     return _added_up(psf, lengths, origin, "symbol", out, first)
 
 
-def _added_up(
-    psf: np.ndarray, lengths: tuple[int, ...], origin: Sequence[int], kind: str, out: Array, first: int = 0
-) -> Array:
+def _added_up(psf: np.ndarray, lengths: Shape, origin: Sequence[int], kind: str, out: Array, first: int = 0) -> Array:
     """The spectrum of a PSF, its power or its real part, in `out`."""
     (m, n), (rows, half) = psf.shape, out.shape
     # Powers are in double precision whatever the kernel file is compiled for.
@@ -267,7 +265,7 @@ def residual_norms(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array,
     return seen.reshape(g.shape), sums / math.prod(lengths)
 
 
-def _whole(x: Array, lengths: tuple[int, ...]) -> Array:
+def _whole(x: Array, lengths: Shape) -> Array:
     """Images (..., M, N) in the torus's first corner, (k, *lengths), as cuFFT takes them: contiguous and aligned."""
     images = x.reshape(-1, *x.shape[-len(lengths) :])
     aligned = images.flags.c_contiguous and images.data.ptr % (2 * images.itemsize) == 0
@@ -280,7 +278,7 @@ def _whole(x: Array, lengths: tuple[int, ...]) -> Array:
     return out
 
 
-def _laid(images: Array, lengths: tuple[int, ...], pads: Pads = ((0, 0), (0, 0)), out: Array | None = None) -> Array:
+def _laid(images: Array, lengths: Shape, pads: Pads = ((0, 0), (0, 0)), out: Array | None = None) -> Array:
     """Images (k, M, N) in the first corner of a torus, continued by mirroring so far beyond each edge."""
     out = cupy.empty((len(images), *lengths), images.dtype) if out is None else out
     images, ld, stride = kernels.images(images)
@@ -300,12 +298,12 @@ def mixed(x: Array, side: float, middle: float) -> Array:
     return out
 
 
-def mirrored(x: Array, lengths: tuple[int, ...], pads: Pads) -> Array:
+def mirrored(x: Array, lengths: Shape, pads: Pads) -> Array:
     """Scenes (..., M, N), mirrored at their edges as far as `pads` says, in the first corner of a torus."""
     return _laid(x.reshape(-1, *x.shape[-2:]), lengths, pads).reshape(*x.shape[:-2], *lengths)
 
 
-def folded(x: Array, shape: tuple[int, ...], pads: Pads) -> Array:
+def folded(x: Array, shape: Shape, pads: Pads) -> Array:
     """The transpose of `mirrored`, for contiguous x: scenes of `shape`."""
     out, size = cupy.empty((*x.shape[:-2], *shape), x.dtype), math.prod(shape)
     planes = out.size // max(size, 1)
@@ -314,7 +312,7 @@ def folded(x: Array, shape: tuple[int, ...], pads: Pads) -> Array:
     return out
 
 
-def _extent(shape: tuple[int, ...], pads: Pads) -> tuple[int, int, int, int]:
+def _extent(shape: Shape, pads: Pads) -> tuple[int, int, int, int]:
     """What comes before the first row and column, and how many of either there are in all."""
     (top, below), (left, right) = pads
     return top, left, top + shape[0] + below, left + shape[1] + right

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from ..device import Array, Device, as_real, asnumpy, unwrapped
+from ..device import Array, Device, Shape, as_real, asnumpy, unwrapped
 from ..errors import as_number, check_count, shown
 from ..norms import norms_of
 from .blur import Blur
@@ -101,7 +101,7 @@ class VaryingBlur(LinearMap):
     def __init__(
         self,
         psfs: Array,
-        shape: tuple[int, ...],
+        shape: Shape,
         boundary: str = "zero",
         *,
         positions: Array | None = None,
@@ -140,9 +140,7 @@ class VaryingBlur(LinearMap):
 
     def __repr__(self) -> str:
         m, n = self.mean_blur.psf.shape
-        return (
-            f"VaryingBlur({m}x{n} PSF, {self.terms} terms, image {self.image_shape}, boundary={str(self.boundary)!r})"
-        )
+        return f"VaryingBlur({m}x{n} PSF, {self.terms} terms, image {self.image_shape}, boundary={self.boundary!r})"
 
     def _identity(self) -> tuple[object, ...]:
         blurs = tuple(blur for term in self._blurs for blur in term)
@@ -289,7 +287,7 @@ def check_grid(grid: Any) -> Any:
     return tuple(check_count(n, "each side of grid") for n in sides)
 
 
-def cell_centres(grid: Any, shape: tuple[int, ...]) -> np.ndarray:
+def cell_centres(grid: Any, shape: Shape) -> np.ndarray:
     """Rows and columns, (R, S, 2), of the centres of R x S equal parts of a frame of so many pixels."""
     grid = check_grid(grid)
     if any(k > n for k, n in zip(grid, shape, strict=True)):
@@ -298,16 +296,14 @@ def cell_centres(grid: Any, shape: tuple[int, ...]) -> np.ndarray:
     return np.stack(np.meshgrid(*centres, indexing="ij"), -1)
 
 
-def _sizes(psfs: ArrayLike) -> set[tuple[int, ...]]:
+def _sizes(psfs: ArrayLike) -> set[Shape]:
     """The sizes of arrays in lists of any depth."""
     if isinstance(psfs, list | tuple):
         return set().union(*map(_sizes, psfs))
     return {np.shape(psfs)[-2:]}
 
 
-def _placed(
-    psfs: ArrayLike, positions: ArrayLike | None, shape: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray, bool]:
+def _placed(psfs: ArrayLike, positions: ArrayLike | None, shape: Shape) -> tuple[np.ndarray, np.ndarray, bool]:
     """PSFs (K, m, n) or (K, C, m, n) in float64, where they are (K, 2), and whether these places form a grid."""
     sizes = _sizes(psfs)
     if len(sizes) > 1:
@@ -316,9 +312,7 @@ def _placed(
     h = asnumpy(as_real(unwrapped(psfs, "psfs"), "psfs", np.float64))
     if positions is None:
         if h.ndim not in (4, 5) or h.size == 0:
-            raise ValueError(
-                f"psfs must be a grid (rows, columns, m, n), or (K, m, n) with their positions, not shape {h.shape}"
-            )
+            raise ValueError(f"psfs must be (rows, columns, m, n), or (K, m, n) with their positions, not {h.shape}")
         at = cell_centres(h.shape[:2], shape).reshape(-1, 2)
         h = h.reshape(-1, *h.shape[2:])
     else:
@@ -351,9 +345,7 @@ def _placed(
     return h, at, len(rows) * len(columns) == len(at)
 
 
-def _interpolation(
-    at: np.ndarray, grid: bool, shape: tuple[int, ...]
-) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+def _interpolation(at: np.ndarray, grid: bool, shape: Shape) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """The rows and columns of a lattice, and (nodes, K) what each PSF counts at its nodes."""
     if grid:
         return (np.unique(at[:, 0]), np.unique(at[:, 1])), np.eye(len(at))

@@ -237,9 +237,7 @@ def _other_size(scale: float, evidence: float) -> str:
     )
 
 
-def _likeliest(
-    spectrum: PictureSpectrum, own: float, transfers: Mapping[float, np.ndarray]
-) -> tuple[float, float, float]:
+def _likeliest(spectrum: PictureSpectrum, own: float, transfers: dict[float, np.ndarray]) -> tuple[float, float, float]:
     """(key, log-likelihood ratio against the PSF itself, depth of the zeros) of the PSF that explains the image best;
     (1, 0, 0) if none is likelier than the PSF itself."""
     ratios = {key: spectrum.against(spectrum.fit(transfer)[0], own) for key, transfer in transfers.items()}

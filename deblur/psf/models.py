@@ -71,9 +71,7 @@ def unit_sum(psf: np.ndarray) -> np.ndarray:
     """The PSF divided by its sum; ValueError if that is not positive and finite."""
     total = psf.sum()
     if not (np.isfinite(total) and total > 0):
-        raise ValueError(
-            f"the PSF's values sum to zero or less, or not to a finite number ({total:g}): subtract the background"
-        )
+        raise ValueError(f"the PSF's values sum to zero or less, or to no number ({total:g}): subtract the background")
     return psf / total
 
 

@@ -175,16 +175,13 @@ class _System:
             return (self.adjoint(self._free(self.forward(h))) + self.rough(h, lam)) * support
 
         small, inverse = self._preconditioner(lam)
-        h, *_ = krylov.cg(
-            normal,
-            right * support,
-            Systems(lambda a, b: (a * b).sum(axis=(-2, -1), keepdims=True)),
-            None if start is None else start * support,
-            precondition=lambda r: support * small.filter(r, inverse),
-            rtol=1e-5,
-            max_iterations=200,
-        )
-        return h
+
+        def nearly(r: np.ndarray) -> np.ndarray:
+            return support * small.filter(r, inverse)
+
+        ops = Systems(lambda a, b: (a * b).sum(axis=(-2, -1), keepdims=True))
+        begin = None if start is None else start * support
+        return krylov.cg(normal, right * support, ops, begin, precondition=nearly, rtol=1e-5, max_iterations=200)[0]
 
     def _preconditioner(self, lam: float) -> tuple[Torus, np.ndarray]:
         """The inverse of the normal equations on a torus of twice the PSF's size.

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from ..device import Shape
 from ..errors import check_number
 from ..operators.matrix import by
 from ..operators.varying import cell_centres
@@ -103,9 +104,7 @@ def from_points(
     if size is not None:
         size = as_shape(size, picture.ndim)
         if any(n > most for n, most in zip(size, room, strict=True)):
-            raise ValueError(
-                f"a PSF of size {size} is more than half of an image of {by(picture.shape)} pixels, or has more planes"
-            )
+            raise ValueError(f"a PSF of size {size} is more than half of {by(picture.shape)} pixels or has more planes")
     if positions is not None:
         positions = checked_positions(positions, picture.shape)
     saturated = flat_tops(picture)
@@ -149,7 +148,7 @@ class _Field:
     snr: np.ndarray
     unit: float
 
-    def average(self, shape: tuple[int, ...]) -> tuple[MeanPSF, np.ndarray, np.ndarray, dict[str, int]]:
+    def average(self, shape: Shape) -> tuple[MeanPSF, np.ndarray, np.ndarray, dict[str, int]]:
         """The mean PSF of a shape, its sources' positions (k, axes) and fluxes (k,), and the number of the others by
         reason."""
         # Lengths without large prime factors, whose transforms would take several times as long.
@@ -221,7 +220,7 @@ class _Field:
         details |= {"variation": varied.variation, "positions": at, "flux": flux * self.unit}
         return PSFEstimate(psf, error, status, why, details, None if cells is None else varied.map(cells))
 
-    def _usable(self, own: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, Counter[str]]:
+    def _usable(self, own: np.ndarray, shape: Shape) -> tuple[np.ndarray, Counter[str]]:
         """Which sources can be averaged (k,), and the numbers of the others by reason."""
         before = np.array(centre(shape))
         inside = ((own >= before) & (own - before + shape <= self.above.shape)).all(axis=1)
@@ -263,23 +262,19 @@ class _Field:
 def _check_light(total: float, points: int) -> None:
     """ValueError unless a PSF has light."""
     if not 0 < total < math.inf:
-        raise ValueError(
-            f"what was found at {points} places has no common shape above the noise: show stars, beads or pinholes"
-        )
+        raise ValueError(f"{points} places have no common shape above the noise: show stars, beads or pinholes")
 
 
 def _listed(left_out: dict[str, int]) -> str:
     return ", ".join(f"{n} {why}" for why, n in left_out.items() if n) or "none"
 
 
-def _each(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+def _each(values: np.ndarray, axes: Shape) -> np.ndarray:
     """Values (k,) of sources, to go with their stamps, whose own axes these are."""
     return np.expand_dims(values, axes)
 
 
-def _pixels(
-    own: np.ndarray, shape: tuple[int, ...], frame: tuple[int, ...]
-) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+def _pixels(own: np.ndarray, shape: Shape, frame: Shape) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Indices of the pixels of stamps in an image, such as rows (k, m, 1) and columns (k, 1, n), clipped to its frame;
     and which of them lie in it (k, m, n)."""
     places = _each(own.T.astype(int), tuple(range(2, own.shape[1] + 2)))
@@ -288,13 +283,13 @@ def _pixels(
     return clipped, functools.reduce(np.logical_and, map(np.equal, at, clipped))
 
 
-def _cut(image: np.ndarray, own: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _cut(image: np.ndarray, own: np.ndarray, shape: Shape) -> np.ndarray:
     """Stamps (k, m, n) of an image around pixels `own` (k, 2); zero beyond the image."""
     at, inside = _pixels(own, shape, image.shape)
     return image[at] * inside
 
 
-def _rendered(fitted: np.ndarray, own: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _rendered(fitted: np.ndarray, own: np.ndarray, shape: Shape) -> np.ndarray:
     """The sum of sources (k, m, n) at pixels `own` (k, 2) in an image of this shape."""
     image, (at, inside) = np.zeros(shape), _pixels(own, fitted.shape[1:], shape)
     np.add.at(image, at, fitted * inside)
@@ -383,7 +378,7 @@ def _robust_mean(stamps: np.ndarray, differing: np.ndarray, noise: np.ndarray, l
     return MeanPSF(mean, np.maximum(scatter, white), stamps, weights / weights.sum())
 
 
-def _needed(mean: MeanPSF) -> tuple[int, ...]:
+def _needed(mean: MeanPSF) -> Shape:
     """The sides of the part that holds the PSF where it rises above the noise, 1.5 times as long if it is cut off:
     those of a square, and the number of planes."""
     planes, wide = tuple(range(mean.psf.ndim - 2)), (-2, -1)

@@ -27,18 +27,19 @@ E. Anderson et al., *LAPACK Users' Guide*, SIAM 1999, on ``pbtrf`` and ``pbtrs``
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import scipy
 
-from ..device import Array, get_xp, require_memory
+from ..device import Array, Map, get_xp, require_memory
 from ..errors import SingularMatrixError
 from ..linalg import cholesky, gram
 from ..linalg.triangular import substitute
 from ..operators.blur import Blur
 from ..operators.normal import NormalRows
-from ..problem import Direct, Factor, Problem
-from .refine import refuse_singular, scenes_of, singular
+from ..problem import Factor, Problem
+from .refine import Factored, refuse_singular, singular
 
 #: Rows that a block has at least, and rows of a matrix that is one block.
 LEAST_ROWS, WHOLE_ROWS = 768, 4096
@@ -66,7 +67,28 @@ def memory(problem: Problem) -> float:
 
 def prepare(problem: Problem) -> Factor:
     """The banded Cholesky factor."""
-    return _Banded(problem)
+    blur = problem.blur
+    size = f"A banded factor of {blur.shape[0]} x {_bandwidth(blur) + 1}"
+    require_memory(int(memory(problem)), problem.xp, size, _INSTEAD)
+    turned = blur.image_shape[1] > blur.image_shape[0]
+    if turned:
+        blur = Blur(blur.psf.T, blur.image_shape[::-1], blur.boundary, origin=blur.origin[::-1])
+    try:
+        factor: _Band | BlockFactor
+        if problem.device.gpu is None:
+            factor = _Band(blur, problem.lam, problem.dtype)
+        else:
+            factor = BlockFactor(blur.shape[0], _block(blur), NormalRows(blur, problem.lam, problem.dtype))
+        refuse_singular(problem, factor.largest, factor.solve)
+    except (np.linalg.LinAlgError, SingularMatrixError) as error:
+        raise singular(problem, error) from error
+    return Factored(problem, partial(_turned, factor.solve, blur.image_shape[::-1]) if turned else factor.solve)
+
+
+def _turned(solve: Map, shape: tuple[int, ...], b: Array) -> Array:
+    """The solution for columns b of images of this shape by the factor for images that are turned."""
+    lines = b.reshape(*shape, -1).swapaxes(0, 1)
+    return solve(lines.reshape(b.shape)).reshape(lines.shape).swapaxes(0, 1).reshape(b.shape)
 
 
 def _reach(blur: Blur) -> list[int]:
@@ -90,37 +112,6 @@ def _block(blur: Blur) -> int:
     if n <= WHOLE_ROWS:
         return n
     return min(max(lines, -(-LEAST_ROWS // line)) * line, n)
-
-
-class _Banded(Direct):
-    """The factor, and the formula around it."""
-
-    def __init__(self, problem: Problem) -> None:
-        blur = problem.blur
-        size = f"A banded factor of {blur.shape[0]} x {_bandwidth(blur) + 1}"
-        require_memory(int(memory(problem)), problem.xp, size, _INSTEAD)
-        self._problem, self._blur = problem, blur
-        self._turned = blur.image_shape[1] > blur.image_shape[0]
-        if self._turned:
-            blur = Blur(blur.psf.T, blur.image_shape[::-1], blur.boundary, origin=blur.origin[::-1])
-        try:
-            self._factor: _Band | BlockFactor
-            if problem.device.gpu is None:
-                self._factor = _Band(blur, problem.lam, problem.dtype)
-            else:
-                rows = NormalRows(blur, problem.lam, problem.dtype)
-                self._factor = BlockFactor(blur.shape[0], _block(blur), rows)
-            refuse_singular(problem, self._factor.largest, self._factor.solve)
-        except (np.linalg.LinAlgError, SingularMatrixError) as error:
-            raise singular(problem, error) from error
-
-    def _solved(self, b: Array) -> Array:
-        turned = b.swapaxes(1, 2) if self._turned else b
-        z = self._factor.solve(turned.reshape(len(b), -1).T).T.reshape(turned.shape)
-        return z.swapaxes(1, 2) if self._turned else z
-
-    def scenes(self, g: Array) -> Array | tuple[Array, int, bool, str]:
-        return scenes_of(self._problem, g, self._solved)
 
 
 class _Band:

@@ -28,7 +28,7 @@ from ..linalg.cholesky import cholesky_begun
 from ..norms import norms
 from ..operators.normal import normal_matrix
 from ..problem import Direct, Factor, Problem
-from .refine import close_to_singular, refined, refuse_singular, scenes_of, singular
+from .refine import Factored, close_to_singular, refined, refuse_singular, singular
 
 
 class Dense:
@@ -54,44 +54,6 @@ class Dense:
             raise singular(problem, error) from error
 
 
-class _Factored(Direct):
-    """The formula around A⁻¹.
-
-    Parameters
-    ----------
-    problem : Problem
-    columns : callable
-        A⁻¹ of right-hand sides (n, k).
-    remark : str, optional
-        See `refine.scenes_of`.
-    look : callable, optional
-        Waits for the factorisation; raises SingularMatrixError if it failed.
-    """
-
-    def __init__(
-        self,
-        problem: Problem,
-        columns: Callable[[Array], Array],
-        remark: str | None = None,
-        look: Callable[[], None] | None = None,
-    ) -> None:
-        self._problem, self._columns, self._remark, self._look = problem, columns, remark, look
-
-    def synchronize(self) -> None:
-        """See `deblur.problem.synchronize`."""
-        try:
-            if self._look is not None:
-                self._look()
-        except SingularMatrixError as error:
-            raise singular(self._problem, error) from error
-
-    def _solved(self, b: Array) -> Array:
-        return self._columns(b.reshape(len(b), -1).T).T.reshape(b.shape)
-
-    def scenes(self, g: Array) -> Array | tuple[Array, int, bool, str]:
-        return scenes_of(self._problem, g, self._solved, self._remark)
-
-
 def _times(inverse: Array, b: Array) -> Array:
     return (b.T @ inverse).T
 
@@ -99,7 +61,7 @@ def _times(inverse: Array, b: Array) -> Array:
 def _multiplied(problem: Problem, inverse: Array) -> Factor:
     """The inverse, multiplied with: A is symmetric."""
     remark = "the inverse was formed, as requested" if problem.inverse else ""
-    return _Factored(problem, partial(_times, inverse), remark)
+    return Factored(problem, partial(_times, inverse), remark)
 
 
 def _cholesky(problem: Problem, a: Array) -> Factor:
@@ -108,10 +70,10 @@ def _cholesky(problem: Problem, a: Array) -> Factor:
     largest = float(a.diagonal().max())
     factor, look = cholesky_begun(a)
     solve = partial(linalg.cholesky_solve, factor, check_finite=False)
-    if close_to_singular(problem):
+    if look and close_to_singular(problem):
         look()
     refuse_singular(problem, largest, solve)
-    return _Factored(problem, solve, look=look)
+    return Factored(problem, solve, look=look)
 
 
 def _gauss_jordan(problem: Problem, a: Array) -> Factor:
@@ -123,7 +85,7 @@ def _gauss_jordan(problem: Problem, a: Array) -> Factor:
     if not (problem.inverse or problem.reuse):
         solve = partial(linalg.gauss_jordan_solve, a, check_finite=False)
         refuse_singular(problem, largest, solve)
-        return _Factored(problem, solve, "")
+        return Factored(problem, solve, "")
     inverse = linalg.gauss_jordan_inverse(a, overwrite_a=True, check_finite=False)
     refuse_singular(problem, largest, partial(_times, inverse))
     return _multiplied(problem, inverse)
@@ -138,7 +100,7 @@ def _lu(problem: Problem, a: Array) -> Factor:
         lu, pivots = lapack.lu_factor(a, overwrite_a=True, check_finite=False)
     solve = partial(_lu_solved, lu, pivots)
     refuse_singular(problem, largest, solve)
-    return _Factored(problem, solve)
+    return Factored(problem, solve)
 
 
 def _lu_solved(lu: Array, pivots: Array, b: Array) -> Array:
@@ -173,15 +135,11 @@ class _GaussSeidel(Direct):
             self._inverse, self._sweeps = self._solve(identity, self._aim, 0, 1.0)
 
     def _solve(self, b: Array, rtol: float, done: int, size: float) -> tuple[Array, linalg.GaussSeidelInfo]:
-        stop = self._problem.stop
-        return linalg.gauss_seidel(
-            self._a,
-            b,
-            rtol=rtol,
-            max_sweeps=self._limit - done,
-            acceleration="cg",
-            callback=lambda sweep, residual: stop.report(done + sweep, size * residual),
-        )
+        def report(sweep: int, residual: float) -> None:
+            self._problem.stop.report(done + sweep, size * residual)
+
+        most = self._limit - done
+        return linalg.gauss_seidel(self._a, b, rtol=rtol, max_sweeps=most, acceleration="cg", callback=report)
 
     def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
         rows = r.reshape(len(r), -1)
@@ -194,9 +152,7 @@ class _GaussSeidel(Direct):
         return x.T.reshape(r.shape), info.sweeps, info.converged
 
     def scenes(self, g: Array) -> tuple[Array, int, bool, str]:
-        return refined(
-            self._problem, g, self._correction, aim=self._aim, rtol=self._problem.stop.rtol, limit=self._limit
-        )
+        return refined(self._problem, g, self._correction, aim=self._aim, limit=self._limit)
 
 
 _FACTORS: dict[str, Callable[[Problem, Array], Factor]] = {

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy
 
-from ..device import Array, Device, asnumpy, get_xp, is_cupy, require_memory
+from ..device import Array, Device, Map, asnumpy, get_xp, is_cupy, require_memory
 from ..graphs import Repeated
 from ..operators.operator import Operator
 from ..vector_ops import Record, frame_vectors
@@ -20,12 +20,7 @@ _BLOCK = 16  # basis vectors are allocated in blocks of this many
 
 
 def gmres(
-    product: Callable[[Array], Array],
-    precondition: Callable[[Array], Array],
-    c: Array,
-    finished: Callable[[int, np.ndarray], bool],
-    limit: int,
-    capture: bool = False,
+    product: Map, precondition: Map, c: Array, finished: Callable[[int, np.ndarray], bool], limit: int, capture: bool
 ) -> tuple[Array, int]:
     """GMRES with right preconditioning for a stack of right-hand sides, one Krylov space each.
 
@@ -241,40 +236,32 @@ class Bidiagonalization:
         """`exhausted`, of some frames."""
         return bool(np.all((self.alphas[-1][frames] == 0) | (self.betas[-1][frames] == 0)))
 
-    def matrix(self, frame: int) -> np.ndarray:
-        """B of one frame, (steps + 1, steps), float64."""
-        k = self.steps
-        b = np.zeros((k + 1, k))
-        i = np.arange(k)
-        b[i, i] = [a[frame] for a in self.alphas[:k]]
-        b[i + 1, i] = [a[frame] for a in self.betas[1:]]
+    def matrices(self) -> np.ndarray:
+        """B of every frame, (k, steps + 1, steps), float64."""
+        i = np.arange(self.steps)
+        b = np.zeros((len(self.betas[0]), self.steps + 1, self.steps))
+        b[:, i, i], b[:, i + 1, i] = np.array(self.alphas[: self.steps]).T, np.array(self.betas[1:]).T
         return b
 
     def residuals(self, lam: float) -> tuple[np.ndarray, np.ndarray]:
         """‖Hᵀ(g − Hf) − λf‖ and ‖f‖ of every frame for f = V y at this λ, known without a product."""
         left, sizes = np.zeros((2, len(self.betas[0])))
-        for frame, scale in enumerate(self.alphas[0] * self.betas[0]):
-            if scale > 0:
-                # O(k): √λ u + B y = β₁ e₁ and Bᵀu = √λ y, in turn a row of each, are tridiagonal and never singular.
-                a = np.array([x[frame] for x in self.alphas[: self.steps]])
-                b = np.array([x[frame] for x in self.betas])
-                band = np.zeros((3, 2 * self.steps + 1))
-                band[0, 1::2] = band[2, :-1:2] = a
-                band[0, 2::2] = band[2, 1:-1:2] = b[1:]
-                band[1, ::2], band[1, 1::2] = math.sqrt(lam), -math.sqrt(lam)
-                y = scipy.linalg.solve_banded((1, 1), band, np.eye(1, band.shape[1])[0] * b[0])[1::2]
-                left[frame], sizes[frame] = self.alphas[-1][frame] * b[-1] * abs(y[-1]), np.linalg.norm(y)
+        a, b = np.array(self.alphas[: self.steps]).T, np.array(self.betas).T
+        for frame in np.flatnonzero(self.alphas[0] * self.betas[0]):
+            # O(k): √λ u + B y = β₁ e₁ and Bᵀu = √λ y, in turn a row of each, are tridiagonal and never singular.
+            band = np.zeros((3, 2 * self.steps + 1))
+            band[0, 1::2] = band[2, :-1:2] = a[frame]
+            band[0, 2::2] = band[2, 1:-1:2] = b[frame, 1:]
+            band[1, ::2], band[1, 1::2] = math.sqrt(lam), -math.sqrt(lam)
+            y = scipy.linalg.solve_banded((1, 1), band, np.eye(1, band.shape[1])[0] * b[frame, 0])[1::2]
+            left[frame], sizes[frame] = self.alphas[-1][frame] * b[frame, -1] * abs(y[-1]), np.linalg.norm(y)
         return left, sizes
 
     def coefficients(self, lam: float) -> np.ndarray:
-        """y of every frame, (k, steps), float64: the small least-squares problem through its SVD."""
-        out = []
-        for frame in range(len(self.betas[0])):
-            p, s, qt = np.linalg.svd(self.matrix(frame), full_matrices=False)
-            denominator = s * s + lam
-            weights = s / (denominator + (denominator == 0))
-            out.append((weights * p[0] * self.betas[0][frame]) @ qt)
-        return np.array(out)
+        """y of every frame, (k, steps), float64: the small least-squares problem, with λ > 0, through its SVD."""
+        p, s, qt = np.linalg.svd(self.matrices(), full_matrices=False)
+        weights = s / (s * s + lam) * p[:, 0] * self.betas[0][:, None]
+        return (weights[:, None] @ qt)[:, 0]
 
     def scene(self, lam: float) -> Array:
         """f = V y, (k, P, Q) or (k, C, P, Q): the Tikhonov solution at this λ in the space spanned so far."""

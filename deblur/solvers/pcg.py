@@ -252,8 +252,7 @@ class _Refined(Direct):
 
     @all_cores()
     def scenes(self, g: Array) -> tuple[Array, int, bool, str]:
-        rtol, limit = self._problem.stop.rtol, _limit(self._problem)
-        return refined(self._problem, g, self._correction, aim=self._aim, rtol=rtol, limit=limit)
+        return refined(self._problem, g, self._correction, aim=self._aim, limit=_limit(self._problem))
 
 
 class _Conjugate:
@@ -284,16 +283,10 @@ class _Conjugate:
         def precondition(r: Array) -> Array:
             return self._domain.filter(r, self._inverse)
 
-        systems = image_systems(r[:, None], measure, True)
-        z, iterations, left = cg(
-            product,
-            r[:, None],
-            systems,
-            precondition=precondition,
-            rtol=0.5 * target,
-            max_iterations=_limit(problem) - done,
-        )
-        return z[:, 0], iterations, left <= 0.5 * target
+        b, enough, most = r[:, None], 0.5 * target, _limit(problem) - done
+        systems = image_systems(b, measure, True)
+        z, iterations, left = cg(product, b, systems, precondition=precondition, rtol=enough, max_iterations=most)
+        return z[:, 0], iterations, left <= enough
 
 
 class _OnBorder:

@@ -15,13 +15,12 @@ determine the inside of a hole less: with them the second half of the iterations
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from ..device import Array, random_sizes
+from ..device import Array, Map, random_sizes
 from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..normalization import Scale, shifted
@@ -90,13 +89,10 @@ class Quadratic:
             more, _ = self._exact._solve(g.astype(FLOAT64), found, found.iterations)
         if not more.converged:
             return replace(found, converged=False, why=more.why)
-        return replace(
-            more,
-            scene=more.scene.astype(self.problem.dtype),
-            iterations=found.iterations + more.iterations,
-            why=f"{more.why}, the last {more.iterations} in float64",
-            history=np.concatenate([found.history, more.history]).view(np.recarray),
-        )
+        scene, n = more.scene.astype(self.problem.dtype), found.iterations + more.iterations
+        why = f"{more.why}, the last {more.iterations} in float64"
+        history = np.concatenate([found.history, more.history]).view(np.recarray)
+        return replace(more, scene=scene, iterations=n, why=why, history=history)
 
     def _solve(self, g: Array, start: Solution | None, done: int = 0) -> tuple[Solution, bool]:
         """The solution after iterations already `done`, and whether it is as close as it should be."""
@@ -152,10 +148,8 @@ class Quadratic:
             return self.domain.filter(r, self.inverse)
 
         capture = problem.operator.shift_invariant is not None  # its FFT plans are cached
-        systems, most = image_systems(right, measure, capture), self._most - done
-        f, n, excess = cg(
-            problem.normal, right, systems, first, precondition=precondition, rtol=1.0, max_iterations=most
-        )
+        ops, most = image_systems(right, measure, capture), self._most - done
+        f, n, excess = cg(problem.normal, right, ops, first, precondition=precondition, rtol=1.0, max_iterations=most)
         converged, (_, residual, _) = excess <= 1, history[-1]
         why = (
             f"the relative residual {residual:.1e} of the linear system after {n} iterations of conjugate gradients "
@@ -173,7 +167,7 @@ class Quadratic:
                 why += f"; with so small a λ that may leave a relative error of {error:.1e} in the scene"
         return Solution(scale.up(f), n, converged, why, history_of(*np.array(history[1:] or history).T)), close
 
-    def _amplification(self, problem: Problem, right: Array, precondition: Callable[[Array], Array]) -> np.ndarray:
+    def _amplification(self, problem: Problem, right: Array, precondition: Map) -> np.ndarray:
         """‖A⁻¹s‖ / ‖s‖ of the system's matrix A and a random s, for each frame and channel; huge if not found.
 
         Rounding leaves a residual in all directions alike. What it makes of the scene the iteration itself cannot see.

@@ -21,10 +21,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..device import Array, random_sizes
+from ..device import Array, Map, random_sizes
 from ..errors import SingularMatrixError
 from ..norms import combined, norms
-from ..problem import Problem
+from ..problem import Direct, Problem, Scenes
 
 #: The largest relative error of the image that counts as converged.
 MOST = 5e-3
@@ -44,7 +44,7 @@ def singular(problem: Problem, error: Exception, matrix: str = "HHᵀ + λI") ->
     )
 
 
-def refuse_singular(problem: Problem, largest: float, solve: Callable[[Array], Array], most: float = 1.0) -> None:
+def refuse_singular(problem: Problem, largest: float, solve: Map, most: float = 1.0) -> None:
     """Raise SingularMatrixError if λ is small and what `solve` makes of random numbers too large for the dtype to mean.
 
     `largest` is the largest entry of the matrix A, which `solve` inverts for right-hand sides (n, k), and `most` the
@@ -71,35 +71,29 @@ def tolerance(problem: Problem) -> tuple[float, float]:
 
 
 def refined(
-    problem: Problem,
-    g: Array,
-    correct: Correction,
-    *,
-    aim: float = np.inf,
-    rtol: float | None = None,
-    limit: float = np.inf,
+    problem: Problem, g: Array, solve: Correction, *, aim: float = np.inf, limit: float = np.inf
 ) -> tuple[Array, int, bool, str]:
     """Scenes for images g (n, M, N), corrected until they are right: what `Direct.scenes` gives.
 
     Parameters
     ----------
-    correct : callable
+    solve : callable
         The solver.
     aim : float
-        Relative residual below which it is worth going on to, where rounding allows it.
-    rtol : float, optional
-        The user's own relative residual, which then decides in place of the image.
+        Relative residual below which it is worth going on to, where rounding allows it; by default of a direct
+        solver, which knows no residual of the user's that would decide in place of the image.
     limit : float
         Iterations after which to stop.
     """
     operator, lam, hht = problem.operator, problem.lam, problem.formula == "hht"
+    rtol = problem.stop.rtol if aim < np.inf else None
     b = operator.adjoint(g) if hht else g
     size = norms(b)
     scale = np.where(size > 0, size, 1.0)
     z, image, r, iterations, reached, solved = None, None, b, 0, np.inf, False
     while True:
         target = aim if not reached <= aim else 0.1 * reached
-        step, used, solved = correct(r, scale, target, iterations)
+        step, used, solved = solve(r, scale, target, iterations)
         z = step if z is None else combined(step, z)
         iterations += used
         scene = operator.adjoint(z)
@@ -129,9 +123,7 @@ def refined(
     return image, iterations, False, why
 
 
-def scenes_of(
-    problem: Problem, g: Array, solve: Callable[[Array], Array], remark: str | None = None
-) -> Array | tuple[Array, int, bool, str]:
+def scenes_of(problem: Problem, g: Array, solve: Map, remark: str | None = None) -> Scenes:
     """Scenes for images g (n, M, N) by a direct `solve` with HHᵀ + λI: what `Direct.scenes` gives.
 
     With a remark, which a right image gets, and with "hht", which amplifies a residual by 1/λ and not by its root, an
@@ -141,6 +133,40 @@ def scenes_of(
         return problem.operator.adjoint(solve(g))
     image, _, right, why = refined(problem, g, lambda r, *_: (solve(r), 0, True))
     return image, 0, right, (remark or "") if right else why
+
+
+class Factored(Direct):
+    """The formula around A⁻¹.
+
+    Parameters
+    ----------
+    problem : Problem
+    columns : callable
+        A⁻¹ of right-hand sides (n, k).
+    remark : str, optional
+        See `refine.scenes_of`.
+    look : callable, optional
+        Waits for the factorisation; raises SingularMatrixError if it failed.
+    """
+
+    def __init__(
+        self, problem: Problem, columns: Map, remark: str | None = None, look: Callable[[], None] | None = None
+    ) -> None:
+        self._problem, self._columns, self._remark, self._look = problem, columns, remark, look
+
+    def synchronize(self) -> None:
+        """See `deblur.problem.synchronize`."""
+        try:
+            if self._look is not None:
+                self._look()
+        except SingularMatrixError as error:
+            raise singular(self._problem, error) from error
+
+    def _solved(self, b: Array) -> Array:
+        return self._columns(b.reshape(len(b), -1).T).T.reshape(b.shape)
+
+    def scenes(self, g: Array) -> Scenes:
+        return scenes_of(self._problem, g, self._solved, self._remark)
 
 
 def _right(problem: Problem, r: np.ndarray, z: np.ndarray, image: np.ndarray, b: np.ndarray, moved: np.ndarray) -> bool:

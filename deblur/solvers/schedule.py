@@ -61,9 +61,8 @@ class Schedule:
         self.first_lam = 1e-2 * large if small and not squares and fidelity.name != "l1" else lam
         self.rtol = stop.looser * (4e-4 if small else 5e-3) if stop.rtol is None else stop.rtol
         cheap = math.prod(problem.operator.scene_shape) <= 1 << 12
-        self.excess = (
-            stop.looser**2 * (2e-4 if fidelity.name == "l1" else 3e-4) if cheap and stop.rtol is None else math.inf
-        )
+        above = stop.looser**2 * (2e-4 if fidelity.name == "l1" else 3e-4)
+        self.excess = above if cheap and stop.rtol is None else math.inf
         self.lagging = 2.0 if small else 10.0
         self.most = (2000 if cheap else 500) if stop.max_iterations is None else stop.max_iterations
 

@@ -62,7 +62,7 @@ from ..errors import SingularMatrixError
 from ..linalg import cholesky, cholesky_solve
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
-from ..problem import FLOAT64, Direct, Factor, Problem
+from ..problem import FLOAT64, Direct, Factor, Problem, Scenes
 from ..threads import all_cores
 from .refine import refuse_singular, scenes_of
 from .spectrum import SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
@@ -268,7 +268,7 @@ class _Antireflective(Direct):
                 y[..., 0], y[..., -1] = (first + last) * half, (first - last) * half
         return x
 
-    def scenes(self, g: Array) -> Array | tuple[Array, int, bool, str]:
+    def scenes(self, g: Array) -> Scenes:
         return scenes_of(self._problem, g, self._inverse) if self._problem.formula == "hht" else self._solved(g)
 
     @all_cores()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from .. import kernels
-from ..device import Array, Device, all_true, as_real, asnumpy, get_xp, is_cupy
+from ..device import Array, Device, Shape, all_true, as_real, asnumpy, get_xp, is_cupy
 from ..operators.operator import Operator
 from ..operators.torus import Torus, corner
 from ..problem import Problem
@@ -62,9 +63,7 @@ def smoothed(g: Array, axes: int = 2, wraps: bool = False, sigma: float = LOCAL)
     return g
 
 
-def _laid(
-    g: Array, scene: tuple[int, ...], first: tuple[int, ...], wraps: bool, sigma: float, scale: float = 1.0
-) -> Array:
+def _laid(g: Array, scene: Shape, first: Shape, wraps: bool, sigma: float, scale: float = 1.0) -> Array:
     """CuPy's images smoothed and laid into scenes, axis by axis."""
     axes = len(scene)
     x, lead, shape = g, g.shape[:-axes], g.shape[-axes:]
@@ -142,19 +141,13 @@ def continued(operator: Operator, g: Array) -> Array:
     return get_xp(g).pad(g, [(0, 0)] * (g.ndim - axes) + pads, mode="edge")
 
 
-def _first(operator: Operator) -> tuple[int, ...]:
+def _first(operator: Operator) -> Shape:
     """Where the image's first pixel lies in the scene."""
     return tuple(part.start for part in operator.crop)
 
 
 def _smooth(
-    g: Array,
-    shape: tuple[int, ...],
-    first: tuple[int, ...],
-    axis: int,
-    wraps: bool,
-    sigma: float = 0.0,
-    scale: float = 1.0,
+    g: Array, shape: Sequence[int], first: Sequence[int], axis: int, wraps: bool, sigma: float = 0.0, scale: float = 1.0
 ) -> Array:
     """Images (..., M, N) smoothed along an axis, laid into scenes and continued by their edges: ``cuda/start.cu``."""
     images, row, stride = kernels.images(g)

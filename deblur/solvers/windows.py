@@ -20,20 +20,15 @@ def side_for(psf: Array) -> list[int]:
 
 
 def cut(
-    problem: Problem,
-    g: Array,
-    weights: Array | None,
-    *,
-    side: Sequence[int],
-    interior: bool = False,
-    most: int | None = None,
+    problem: Problem, g: Array, w: Array | None, *, side: Sequence[int], interior: bool = False, most: int | None = None
 ) -> tuple[Problem, Array, Array | None] | None:
     """Windows spread over frames (k, c, M, N), as frames of a problem with an open boundary.
 
     Parameters
     ----------
     problem, g : Problem, (k, c, M, N) array
-    weights : array that broadcasts to `g`, or None
+    w : array that broadcasts to `g`, or None
+        Its weights.
     side : sequence of int
         Pixels along each axis; fewer where there are not as many.
     interior : bool
@@ -60,12 +55,12 @@ def cut(
     at.sort(key=lambda here: -float(g[here].var()) if most else 0.0)
     at = at[:most]
     xp = problem.xp
-    if weights is not None:
-        w = xp.broadcast_to(weights, g.shape)
+    if w is not None:
+        w = xp.broadcast_to(w, g.shape)
         at = [here for here in at if float((w[here] > 0).mean()) >= 0.5]  # that show half of their pixels
         if not at:
             return None
-        weights = xp.concatenate([w[here] for here in at])
+        w = xp.concatenate([w[here] for here in at])
     window = Blur(blur.psf, sides, "unknown", origin=blur.origin)
-    problem = replace(problem, operator=window, fidelity=replace(problem.fidelity, weights=weights))
-    return problem, xp.concatenate([g[here] for here in at]), weights
+    problem = replace(problem, operator=window, fidelity=replace(problem.fidelity, weights=w))
+    return problem, xp.concatenate([g[here] for here in at]), w

@@ -96,7 +96,7 @@ def test_the_bases_stay_orthonormal_and_satisfy_the_recurrence(rng):
         for basis, count in ((u[frame], k), (v[frame], k)):
             assert np.abs(basis[:count] @ basis[:count].T - np.eye(count)).max() <= 1e-10
         left = h @ v[frame, : k - 1].T
-        right = u[frame, :k].T @ bases.matrix(frame)[:k, : k - 1]
+        right = u[frame, :k].T @ bases.matrices()[frame, :k, : k - 1]
         assert np.abs(left - right).max() <= 1e-10
 
 

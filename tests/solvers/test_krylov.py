@@ -68,7 +68,7 @@ def test_gmres_finds_what_the_cpus_finds(cupy, rng, dtype):
             seen.append(norms.copy())
             return bool((norms <= 1e-3).all())
 
-        s, n = gmres(lambda x, m=matrix: x @ m.T, lambda x: x, take(c), finished, 60)
+        s, n = gmres(lambda x, m=matrix: x @ m.T, lambda x: x, take(c), finished, 60, False)
         answers.append((s if take is np.asarray else s.get(), n, np.array(seen)))
     (s, n, seen), (found, steps, known) = answers
     assert steps == n
