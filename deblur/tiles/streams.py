@@ -110,24 +110,17 @@ class Report:
         return self.left is not None and self.left > self.plan.tolerance
 
     def __str__(self) -> str:
-        lines = [
-            str(self.plan),
-            f"lambda      {self.lam:.4g}: {self.lam_reason}",
-            f"boundary    {self.plan.boundary}: {self.boundary_reason}",
-        ]
+        lines = [str(self.plan), f"lambda      {self.lam:.4g}: {self.lam_reason}"]
+        lines.append(f"boundary    {self.plan.boundary}: {self.boundary_reason}")
         if self.seams:
-            lines.append(
-                f"measured    {max(self.seams):.1e} of the range is the most that twice the overlap changes in "
-                f"{len(self.seams)} tiles"
-            )
+            most = f"{max(self.seams):.1e} of the range is the most that twice the overlap changes"
+            lines.append(f"measured    {most} in {len(self.seams)} tiles")
         if self.left is not None:
             over = ", above the tolerance" if self.unfinished else ""
             lines.append(f"refined     {self.left:.1e} of the range is about the error after the last pass{over}")
-        if self.residual is not None:
-            linear = "" if self.residual.residual is None else f"residual {self.residual.residual:.1e}, "
-            lines.append(
-                f"verified    {linear}data residual {self.residual.data_residual:.2e} over {self.residual.tiles} tiles"
-            )
+        if (left := self.residual) is not None:
+            linear = "" if left.residual is None else f"residual {left.residual:.1e}, "
+            lines.append(f"verified    {linear}data residual {left.data_residual:.2e} over {left.tiles} tiles")
         resumed = f"; {self.kept} were there from an earlier start" if self.kept else ""
         lines.append(f"written     {self.written} tiles to {self.output} in {self.seconds:.3g} s{resumed}")
         lines += [f"failed      {f}" for f in self.failed]

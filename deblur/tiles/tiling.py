@@ -172,11 +172,11 @@ class Tiling:
         """Windows spread over the image, (n, c, *space), read once, without those that are not finite."""
         layout, sides = self.layout, round(8 ** (2 / len(self._psf_shape)))
         side = [min(n, max(self._side, sides * m)) for n, m in zip(layout.space, self._psf_shape, strict=True)]
-        windows = (
-            (frame, [[slice(c, c + s)] for c, s in zip(corner, side, strict=True)])
-            for frame, corner in layout.spread(9, side)
-        )
-        stack = np.concatenate([as_float(asnumpy(layout.read(self.img, *window))) for window in windows])
+        found = []
+        for frame, corner in layout.spread(9, side):
+            window = [[slice(c, c + s)] for c, s in zip(corner, side, strict=True)]
+            found.append(as_float(asnumpy(layout.read(self.img, frame, window))))
+        stack = np.concatenate(found)
         finite = np.isfinite(stack)
         some, whole = (of(finite.reshape(len(stack), -1), axis=1) for of in (np.any, np.all))
         if not some.any():
