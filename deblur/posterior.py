@@ -216,7 +216,11 @@ def posterior_std(
     if noise is None:
         raise ValueError("the noise's standard deviation is needed: give noise=... or the blurred image=...")
     sigma, xp = float(noise), problem.xp
-    name = method if method != "auto" else _choose(problem, regularizer)
+    name = method
+    if method == "auto":  # an exact method that serves, the cheapest first
+        small = math.prod(operator.scene_shape) <= 48 * 48
+        names = ("simulated", *_SPECTRA, "cholesky" if small else "probing")
+        name = next((name for name in names if _refuses(name, problem, regularizer) is None), "simulated")
     if (reason := _refuses(name, problem, regularizer)) is not None:
         raise ValueError(f"method {name!r} cannot serve here: {reason}")
     error = None
@@ -343,13 +347,6 @@ def _refuses(name: str, problem: Problem, regularizer: str) -> str | None:
     if problem.regularizer not in diagonal.get(name, FORMULA):
         return f"its transform does not diagonalise the regularizer {problem.regularizer!r}"
     return METHODS[name].refuses(replace(problem.linear_form, regularizer="identity"))
-
-
-def _choose(problem: Problem, regularizer: str) -> str:
-    """An exact method that serves, cheapest first, or "probing"; "simulated" where the estimate is not linear."""
-    small = math.prod(problem.operator.scene_shape) <= 48 * 48
-    names = ("simulated", *_SPECTRA, "cholesky" if small else "probing")
-    return next((name for name in names if _refuses(name, problem, regularizer) is None), "simulated")
 
 
 def _diagonal(problem: Problem, name: str) -> Array:

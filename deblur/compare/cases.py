@@ -256,12 +256,9 @@ def make_cases(
     cases: list[Case] = []
     for (name, picture, notes), (psf_name, kernel) in itertools.product(pictures, kernels):
         scene = _frame(name, picture, kernel, size, blurred)
-        require_memory(
-            40 * scene.nbytes,  # of the comparison and of the methods, about
-            np,
-            f"comparing methods on {name}, {scene.shape[0]} x {scene.shape[1]} pixels,",
-            "take a part of it (size=, --size)",
-        )
+        what = f"comparing methods on {name}, {scene.shape[0]} x {scene.shape[1]} pixels,"
+        needed = 40 * scene.nbytes  # of the comparison and of the methods, about
+        require_memory(needed, np, what, "take a part of it (size=, --size)")
         for edge in edges:
             if blurred:
                 Blur(kernel, scene.shape[:2], edge)  # checks the PSF before any work

@@ -78,10 +78,8 @@ def score(
 
     The method sees only `task`. With `oracle` the search for its parameter uses the truth.
     """
-    row = Row(
-        key, case.name, case.key, entrant.name, entrant.family, case.boundary,
-        parameter=entrant.parameter, how="oracle" if oracle else "",
-    )  # fmt: skip
+    row = Row(key, case.name, case.key, entrant.name, entrant.family, case.boundary, parameter=entrant.parameter)
+    row.how = "oracle" if oracle else ""
     pictures: Pictures = {}
     with (
         contextlib.redirect_stdout(io.StringIO()),
