@@ -161,10 +161,7 @@ def _named(sources: Any) -> list[tuple[str | None, Any]]:
         return [(None, sources)]
     listed = list(sources)
     several = sum(isinstance(source, np.ndarray) for source in listed) > 1
-    return [
-        (f"array {n}" if several and isinstance(source, np.ndarray) else None, source)
-        for n, source in enumerate(listed, 1)
-    ]
+    return [(f"array {n}" if several and isinstance(x, np.ndarray) else None, x) for n, x in enumerate(listed, 1)]
 
 
 def _load_psf(name: str | None, source: Any) -> tuple[str, np.ndarray]:
