@@ -67,7 +67,7 @@ from .linalg import cholesky, gets
 from .masks import check_weights
 from .methods import METHODS
 from .operators.natural import TAPS
-from .probing import Report, drawn, probe, symbol
+from .probing import Counted, drawn, probe, symbol
 from .problem import Problem, Stop
 from .solvers import cosine, fourier, kronecker, sine
 from .solvers.start import smoothed
@@ -303,7 +303,7 @@ def _plain(image: Array | None, shape: tuple[int, ...]) -> Array:
 
 
 def _simulated(
-    problem: Problem, name: str, g: Array, sigma: float, rng: np.random.Generator, count: int, report: Report
+    problem: Problem, name: str, g: Array, sigma: float, rng: np.random.Generator, count: int, report: Counted
 ) -> tuple[Array, Array]:
     """(the deviation of each pixel of a scene, the standard error of that), by `count` simulated images like `g`."""
     xp, operator, weights = problem.xp, problem.operator, problem.fidelity.weights

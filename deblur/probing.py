@@ -44,7 +44,7 @@ from .solvers.start import smoothed
 from .terms import DIFFERENCES, ORDER, REGULARIZERS, adjoint_differences, first_difference_power, inside
 from .vector_ops import Systems
 
-Report = Callable[[int], None]  # called with the probes completed so far
+Counted = Callable[[int], None]  # called with the probes completed so far
 
 
 def symbol(problem: Problem, powers: list[Array]) -> Array:
@@ -58,7 +58,7 @@ def drawn(problem: Problem, u: Array) -> Array:
     return scenes(u, problem.operator.boundary, problem.axes) if problem.regularizer == "natural" else u
 
 
-def probe(problem: Problem, probes: int, rng: np.random.Generator, report: Report) -> tuple[Array, Array]:
+def probe(problem: Problem, probes: int, rng: np.random.Generator, report: Counted) -> tuple[Array, Array]:
     """Estimates of diag (HᵀWH + λLᵀL)⁻¹ and of their standard deviation, of the scene's shape, in float64."""
     xp, shape = problem.xp, problem.operator.scene_shape
     torus = _Preconditioner(problem)
