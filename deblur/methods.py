@@ -60,7 +60,7 @@ class Method:
     varying : bool
         Whether ``method="auto"`` may take it at least for PSFs that vary, which the faster methods refuse.
     regularizer : str
-        R∘L, see `deblur.problem`; by default of the method's name.
+        R∘L, see `deblur.problem`; by default the identity if it is linear, else that of the method's name.
     fidelity : str
         The data term if none is named.
     lam : float or None
@@ -88,7 +88,7 @@ class Method:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "module", self.module or self.name.replace("-", "_"))
-        object.__setattr__(self, "regularizer", self.regularizer or self.name)
+        object.__setattr__(self, "regularizer", self.regularizer or ("identity" if self.linear else self.name))
 
     @cached_property
     def _solver(self) -> Solver:
@@ -151,7 +151,7 @@ class Method:
         return made if plain else Prepared(made, carried.dtype, mixed, problem.axes)
 
 
-_linear = partial(Method, regularizer="identity", linear=True, shift_invariant=True, automatic=True)
+_linear = partial(Method, linear=True, shift_invariant=True, automatic=True)
 _iteration = partial(Method, iterative=True)
 
 
