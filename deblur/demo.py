@@ -42,10 +42,8 @@ def demo(args: argparse.Namespace) -> int:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; name a folder for the pictures with --output")
     folder.mkdir(parents=True, exist_ok=True)
-    page, blurred, restored = (
-        image.check_writable(folder / name, args.force, inputs=[source])
-        for name in ("demo.html", "blurred.png", "restored.png")
-    )
+    targets = [folder / name for name in ("demo.html", "blurred.png", "restored.png")]
+    page, blurred, restored = (image.check_writable(path, args.force, inputs=[source]) for path in targets)
     room = min(n - m + 1 for n, m in zip(info(args.image).shape, h.shape, strict=False))
     size = min(64, room) if args.size is None and room > 0 else args.size
     from .compare import Comparison, run

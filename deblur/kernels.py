@@ -45,6 +45,7 @@ from .device import Device, cupy, is_cupy
 OPTIONS = ("-std=c++17",)
 LINES = "--generate-line-info"  # for profilers; two thirds of the machine code's bytes
 PACKED = "machine_code.zip"  # next to the sources, in a wheel
+Sizes = tuple[int, ...] | int  # up to three, along x, y and z
 
 # ---------------------------------------------------------------- compiling
 
@@ -195,22 +196,13 @@ class Kernel:
         self._address_array = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
         self._addresses = ctypes.addressof(self._address_array)
 
-        position = {p.name: i for i, p in enumerate(self.parameters)}
+        at = {p.name: i for i, p in enumerate(self.parameters)}
         # One row a pointer: which parameter, dtype of the array, and where its ld is (-1: contiguous).
         self._pointers = [
-            (i, np.dtype(types[p.ctype]), position.get(f"ld{p.name}", -1))
-            for i, p in enumerate(self.parameters)
-            if p.pointer
+            (i, np.dtype(types[p.ctype]), at.get(f"ld{p.name}", -1)) for i, p in enumerate(self.parameters) if p.pointer
         ]
 
-    def __call__(
-        self,
-        grid: tuple[int, ...] | int,
-        block: tuple[int, ...] | int,
-        *args: Any,
-        shared_mem: int = 0,
-        cooperative: bool = False,
-    ) -> None:
+    def __call__(self, grid: Sizes, block: Sizes, *args: Any, shared_mem: int = 0, cooperative: bool = False) -> None:
         """Launch on CuPy's current stream.
 
         Parameters
@@ -301,7 +293,7 @@ class Kernel:
         )
 
 
-def _three(size: tuple[int, ...] | int) -> tuple[int, int, int]:
+def _three(size: Sizes) -> tuple[int, int, int]:
     sizes = (size,) if isinstance(size, int) else size
     x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z
@@ -341,9 +333,7 @@ def get(stem: str, name: str, dtype: Any) -> Kernel:
     return kernel
 
 
-def launch(
-    stem: str, name: str, grid: tuple[int, ...] | int, block: tuple[int, ...] | int, *args: Any, dtype: Any
-) -> None:
+def launch(stem: str, name: str, grid: Sizes, block: Sizes, *args: Any, dtype: Any) -> None:
     """`get` and call: launch the kernel `name` of ``cuda/<stem>.cu``, with `dtype` for ``real``."""
     get(stem, name, dtype)(grid, block, *args)
 
@@ -448,9 +438,7 @@ class Properties(NamedTuple):
 def properties(device: int) -> Properties:
     """Those of `device`."""
     p = cupy.cuda.runtime.getDeviceProperties(device)
+    capability = 10 * int(p["major"]) + int(p["minor"])
     return Properties(
-        int(p["multiProcessorCount"]),
-        10 * int(p["major"]) + int(p["minor"]),
-        int(p["sharedMemPerBlockOptin"]),
-        int(p["l2CacheSize"]),
+        int(p["multiProcessorCount"]), capability, int(p["sharedMemPerBlockOptin"]), int(p["l2CacheSize"])
     )

@@ -11,7 +11,7 @@ import math
 import timeit
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
@@ -60,7 +60,7 @@ class Method:
     varying : bool
         Whether ``method="auto"`` may take it at least for PSFs that vary, which the faster methods refuse.
     regularizer : str
-        R∘L, see `deblur.problem`.
+        R∘L, see `deblur.problem`; by default the identity if it is linear, else that of the method's name.
     fidelity : str
         The data term if none is named.
     lam : float or None
@@ -80,7 +80,7 @@ class Method:
     shift_invariant: bool = False
     automatic: bool = False
     varying: bool = False
-    regularizer: str = "identity"
+    regularizer: str = ""
     fidelity: str = "gaussian"
     lam: float | None = None
     orthogonal: bool = False
@@ -88,10 +88,12 @@ class Method:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "module", self.module or self.name.replace("-", "_"))
+        object.__setattr__(self, "regularizer", self.regularizer or ("identity" if self.linear else self.name))
 
-    @property
+    @cached_property
     def _solver(self) -> Solver:
-        return _solver(self.module, self.attribute)
+        loaded = import_module(f"deblur.solvers.{self.module}")
+        return loaded.Dense(self.attribute) if self.module == "dense" else loaded
 
     def refuses(self, problem: Problem) -> str | None:
         """None if the method serves the problem, else the reason in words."""
@@ -149,12 +151,6 @@ class Method:
         return made if plain else Prepared(made, carried.dtype, mixed, problem.axes)
 
 
-@cache
-def _solver(module: str, attribute: str) -> Solver:
-    loaded = import_module(f"deblur.solvers.{module}")
-    return loaded.Dense(attribute) if module == "dense" else loaded
-
-
 _linear = partial(Method, linear=True, shift_invariant=True, automatic=True)
 _iteration = partial(Method, iterative=True)
 
@@ -177,17 +173,11 @@ METHODS: dict[str, Method] = {
         _linear("lu", "SciPy's general dense solver, the yardstick", "dense", "lu"),
         _linear("qr", "Householder least squares on [H; √λ I]"),
         _iteration("identity", "λ/2 ‖f‖², with weights, bounds or a noise model", "quadratic", varying=True),
-        _iteration(
-            "gradient",
-            "λ/2 ‖∇f‖², smooth; the default with a mask or weights",
-            "quadratic",
-            regularizer="gradient",
-            automatic=True,
-        ),
-        _iteration("laplacian", "λ/2 ‖∇²f‖², smoother still", "quadratic", regularizer="laplacian"),
-        _iteration("tv", "λ Σ|∇f|, total variation: keeps edges; colours share theirs", "admm", regularizer="tv"),
-        _iteration("tv-aniso", "λ Σ|∂₁f| + |∂₂f|, total variation along the axes", "admm", regularizer="tv-aniso"),
-        _iteration("tv2", "λ Σ(|∇f| + |∇²f|), edges without staircases", "admm", regularizer="tv2"),
+        _iteration("gradient", "λ/2 ‖∇f‖², smooth; the default with a mask or weights", "quadratic", automatic=True),
+        _iteration("laplacian", "λ/2 ‖∇²f‖², smoother still", "quadratic"),
+        _iteration("tv", "λ Σ|∇f|, total variation: keeps edges; colours share theirs", "admm"),
+        _iteration("tv-aniso", "λ Σ|∂₁f| + |∂₂f|, total variation along the axes", "admm"),
+        _iteration("tv2", "λ Σ(|∇f| + |∇²f|), edges without staircases", "admm"),
         _iteration(
             "collaborative",
             "tv, then groups of similar patches: the best pictures, for longer",
@@ -428,15 +418,8 @@ def expected_seconds(method: str, pixels: int, device: Device = CPU) -> float | 
     float or None
         None on a GPU and for a method that was not measured.
     """
-    transforms = _transforms().get(method)
-    if device.gpu is not None or transforms is None:
-        return None
-    return transforms * _transform_seconds() * pixels
-
-
-@cache
-def _transforms() -> dict[str, float]:
-    return json.loads((Path(__file__).parent / "transforms.json").read_text())["transforms"]
+    transforms = json.loads((Path(__file__).parent / "transforms.json").read_text())["transforms"].get(method)
+    return None if device.gpu is not None or transforms is None else transforms * _transform_seconds() * pixels
 
 
 @cache

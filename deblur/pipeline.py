@@ -45,7 +45,7 @@ from .tuning import LambdaChoice
 from .verify import verify
 
 
-@takes_options
+@takes_options(Options)
 class Deblurrer:
     """A deblurring problem without the image: set up once, used on many frames.
 
@@ -233,7 +233,7 @@ class Deblurrer:
                     last = error
                     continue
                 if result.status not in (Status.NOT_CONVERGED, Status.INACCURATE):
-                    self._keep(plan)
+                    self._plan = replace(plan, start=None)
                     break
                 why = result.why or result.status.name.lower()
                 failures.append(f"{plan.name}: {why}")
@@ -247,10 +247,14 @@ class Deblurrer:
 
     def _attempts(self, frames: Frames) -> Iterator[tuple[NormalizedImage, Plan]]:
         """What is tried, in order; the next only if one before it failed."""
-        image = self._image(frames)
-        plan = decided(self._request, self._plan, image)
+        if self._plan is None:
+            report_phase("boundary" if self._request.candidates else "begin")
+        check_frames(frames, self._request)
+        with self._lock:  # the first image decides the boundary
+            self._request = request = detect_boundary(self._request, frames)
+        image = NormalizedImage(request, frames)
+        plan = decided(request, self._plan, image)
         yield image, plan
-        request = self._request  # with its boundary
         if request.method == "auto":
             for name in plan.others:
                 yield image, replace(plan, choice=Choice(name, "the next that serves"), factor=None)
@@ -258,15 +262,6 @@ class Deblurrer:
         if isinstance(request.lam, str) and plan.problem.quadratic and not limited:
             for power in range(1, 9):
                 yield image, replace(plan.with_lam(10.0**power), choice=None, factor=None)
-
-    def _image(self, frames: Frames) -> NormalizedImage:
-        """The frames normalised, under the boundary that the first image decides."""
-        if self._plan is None:
-            report_phase("boundary" if self._request.candidates else "begin")
-        check_frames(frames, self._request)
-        with self._lock:
-            self._request = detect_boundary(self._request, frames)
-        return NormalizedImage(self._request, frames)
 
     def _prepared(self, image: NormalizedImage, plan: Plan, failures: list[str] | None = None) -> Plan:
         """The plan with its solver and factor; the first one is kept for the images after this one."""
@@ -285,12 +280,8 @@ class Deblurrer:
             factor = METHODS[choice.method].prepare(plan.problem, asynchronous=alone)
             plan = replace(plan, choice=choice, factor=factor)
             if not failures:
-                self._keep(plan)
+                self._plan = replace(plan, start=None)
             return plan
-
-    def _keep(self, plan: Plan) -> None:
-        with self._lock:
-            self._plan = replace(plan, start=None)
 
     def _restored(self, image: NormalizedImage, plan: Plan, output: Output) -> Result:
         """Solve and verify part after part."""
@@ -316,7 +307,7 @@ class Deblurrer:
         return assemble(output, plan.in_units_of_image(problem, self._request), plan, image, self._request)
 
 
-@takes_options
+@takes_options(Options)
 def solve(
     img: Array,
     psf: Array | None = None,
@@ -374,7 +365,7 @@ def solve_into(
     return deblurrer._solve(frames, check, into, one_image=True)
 
 
-@takes_options
+@takes_options(Options)
 def reconstruct(
     img: Array,
     psf: Array | None = None,
@@ -475,4 +466,4 @@ def reconstruct(
     >>> deblur.metrics.psnr(sharp, restored) > deblur.metrics.psnr(sharp, blurred)
     True
     """
-    return solve(img, psf, lam, channel_axis=channel_axis, stack_axis=stack_axis, **options).image
+    return solve_into(None, img, psf, lam, options, channel_axis=channel_axis, stack_axis=stack_axis).image

@@ -127,10 +127,7 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
         if left > 1.5 * noise:  # what is wrong is not spread as the scene's power is, and no such noise
             problem = replace(problem, noise=known._replace(left=left, uncertainty=math.inf))
             rule, noise = "discrepancy", left
-    natural = request.may_be_natural
-    found, regularizer, why = choose_lambda(
-        problem, image, rule, prior=image.prior, may_be_natural=natural, noise=noise, method=method
-    )
+    found, regularizer, why = choose_lambda(problem, image, rule, request.may_be_natural, noise, method)
     if rule == "auto":
         found = with_psf_error(found, problem)
     problem = replace(problem, lam=float(found.lam), regularizer=regularizer)

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 def _choice(source: Any, spectrum: bool = False) -> LambdaChoice:
     """The LambdaChoice of a Result, or `source` itself if it is one; with singular values if they are needed."""
-    choice = source if isinstance(source, LambdaChoice) else getattr(source, "lambda_choice", None)
-    if not isinstance(source, LambdaChoice) and not hasattr(source, "lambda_choice"):
-        raise TypeError(
-            "a plot takes the Result of deblur.solve or the LambdaChoice of deblur.choose_lambda, not "
-            f"{type(source).__name__}"
-        )
-    if choice is None:
+    choice = getattr(source, "lambda_choice", source)
+    if choice is None and source is not None:
         raise ValueError(
             "there is no curve to draw: λ was given as a number. Let a rule choose it (lam='gcv'), or draw "
             "from deblur.choose_lambda(blur, g)"
+        )
+    if not isinstance(choice, LambdaChoice):
+        raise TypeError(
+            "a plot takes the Result of deblur.solve or the LambdaChoice of deblur.choose_lambda, not "
+            f"{type(source).__name__}"
         )
     if spectrum and not choice.singular_values.size:
         raise ValueError(

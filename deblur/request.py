@@ -235,18 +235,8 @@ def check_request(
     )
     if o["psf_error"] is None and isinstance(psf, PSFEstimate) and psf.status is PSFStatus.MEASURED:
         o["psf_error"] = psf.error * float((psf.psf**2).sum()) ** 0.5 / abs(float(psf.psf.sum()))
-    request = Request(
-        problem,
-        operator_for,
-        (),
-        lam,
-        lam_reason,
-        method,
-        reason,
-        linear,
-        noise.gain if isinstance(noise, NoiseModel) else noise,
-        o,
-    )
+    level = noise.gain if isinstance(noise, NoiseModel) else noise
+    request = Request(problem, operator_for, (), lam, lam_reason, method, reason, linear, level, o)
     return _with_candidates(request) if boundary == "auto" else _with_prior(request)
 
 

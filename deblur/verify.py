@@ -112,12 +112,7 @@ def verify(
 
 
 def _measured(
-    problem: Problem,
-    solution: Solution,
-    norms: list[float],
-    objective: float | None,
-    difference: Array,
-    where: Any = ...,
+    problem: Problem, solution: Solution, norms: list[float], objective: float | None, left: Array, where: Any = ...
 ) -> Solution:
     """The solution with its figures, from the norms ‖b‖, ‖b − A f‖, ‖g‖ and ‖H f + b − g‖."""
     scale, residual, size, data_residual = norms
@@ -130,7 +125,7 @@ def _measured(
         residual=residual / (scale or 1.0),
         data_residual=data_residual / (size or 1.0),
         objective=objective,
-        difference=difference,
+        difference=left,
         sizes=(scale, size),
         error=error,
     )

@@ -161,10 +161,7 @@ def _named(sources: Any) -> list[tuple[str | None, Any]]:
         return [(None, sources)]
     listed = list(sources)
     several = sum(isinstance(source, np.ndarray) for source in listed) > 1
-    return [
-        (f"array {n}" if several and isinstance(source, np.ndarray) else None, source)
-        for n, source in enumerate(listed, 1)
-    ]
+    return [(f"array {n}" if several and isinstance(x, np.ndarray) else None, x) for n, x in enumerate(listed, 1)]
 
 
 def _load_psf(name: str | None, source: Any) -> tuple[str, np.ndarray]:
@@ -256,12 +253,9 @@ def make_cases(
     cases: list[Case] = []
     for (name, picture, notes), (psf_name, kernel) in itertools.product(pictures, kernels):
         scene = _frame(name, picture, kernel, size, blurred)
-        require_memory(
-            40 * scene.nbytes,  # of the comparison and of the methods, about
-            np,
-            f"comparing methods on {name}, {scene.shape[0]} x {scene.shape[1]} pixels,",
-            "take a part of it (size=, --size)",
-        )
+        what = f"comparing methods on {name}, {scene.shape[0]} x {scene.shape[1]} pixels,"
+        needed = 40 * scene.nbytes  # of the comparison and of the methods, about
+        require_memory(needed, np, what, "take a part of it (size=, --size)")
         for edge in edges:
             if blurred:
                 Blur(kernel, scene.shape[:2], edge)  # checks the PSF before any work

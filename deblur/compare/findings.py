@@ -99,10 +99,7 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; a value that is not finite becomes None."""
-        return {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in asdict(self).items()
-        }
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
 
 
 @dataclass(frozen=True)

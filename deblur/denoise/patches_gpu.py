@@ -74,13 +74,7 @@ def firsts(pilot: Array, at: Places, side: int) -> Array:
 
 
 def filtered(
-    noisy: Array,
-    pilot: Array | None,
-    first: Array,
-    variances: Array,
-    level: Array | None,
-    threshold: float,
-    edge: Array,
+    noisy: Array, pilot: Array | None, first: Array, variances: Array, level: Array | None, least: float, edge: Array
 ) -> Array:
     """`noisy` filtered in groups, float32; see `deblur.denoise.patches.Groups`.
 
@@ -92,7 +86,7 @@ def filtered(
     variances : (side²,) float64 array
     level : (P - side + 1, Q - side + 1) float32 array or None
         By which they are multiplied in a patch.
-    threshold : float
+    least : float
         The square of how many standard deviations a coefficient must have to be kept.
     edge : (side,) float32 array
         By which a patch's pixels count, along each axis.
@@ -110,7 +104,7 @@ def filtered(
     groups = _AT.THREADS // (32 if side == 8 else 16)
     kernels.launch(
         "patches", f"filter{side}", -(-len(first) // groups), _AT.THREADS, noisy, pilot, wide, first, len(first), v,
-        level, threshold, edge, control, total, weight, dtype=np.float32,
+        level, least, edge, control, total, weight, dtype=np.float32,
     )  # fmt: skip
     out = cupy.empty(noisy.shape, np.float32)
     kernels.launch(

@@ -225,7 +225,6 @@ def _read_file(file: Path, extension: str) -> tuple[np.ndarray, Metadata]:
 
 
 _CONVERT = "convert it to RGB or grey in an image editor first"
-_SELECT = "save the one you mean as its own file"
 _PLAIN = "save the planes that are there as a plain TIFF"
 _CHANNELS = "save the channels you mean as a grey or RGB file"
 
@@ -396,7 +395,7 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         one_page = len(tiff.pages) == len(pages) == 1
         if any(s.shape != series[0].shape or s.dtype != series[0].dtype for s in series):
             shapes = ", ".join(str(s.shape) for s in series[:4])
-            raise Refusal(f"holds images of different sizes or types ({shapes}); {_SELECT}")
+            raise Refusal(f"holds images of different sizes or types ({shapes}); save the one you mean as its own file")
         check_set(tiff, path)
         if any(int(extra) not in (1, 2) for extra in page.extrasamples):
             raise Refusal(f"has {page.samplesperpixel} samples a pixel, some of unknown meaning; {_CHANNELS}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -86,15 +85,13 @@ def largest_level(path: str) -> tuple[Any, Any, Metadata]:
     moves = [move for each in said for move in each.get("coordinateTransformations", [])]
     steps = [move["scale"] for move in moves if "scale" in move]
     units = [1.0 if axis.get("unit") == "second" else to_microns(axis.get("unit", "")) for axis in axes]
-    spacing = {
-        axis["name"].upper(): unit * math.prod(step[i] for step in steps)
-        for i, (axis, unit) in enumerate(zip(axes, units, strict=True))
-        if unit and steps
-    }
+    letters = [name.upper() for name in names]
+    sizes = zip(letters, units, np.prod(steps, axis=0) if steps else (), strict=False)
+    spacing = {letter: float(size) * unit for letter, unit, size in sizes if unit}
     start = np.zeros(len(names))
     for move in moves:
         start = np.multiply(start, move.get("scale", 1.0)) + move.get("translation", 0.0)
-    origin = {a.upper(): float(x) * (unit or 0.0) for a, x, unit in zip(names, start, units, strict=True)}
+    origin = {a: float(x) * (unit or 0.0) for a, x, unit in zip(letters, start, units, strict=True)}
     channels = (found.attrs.get("ome") or found.attrs).get("omero", {}).get("channels", [])
     labels = tuple(str(channel.get("label", i)) for i, channel in enumerate(channels))
     kept: dict[str, Any] = {"channels": tuple(channels), "ngff": {"name": scales[0].get("name"), "origin": origin}}

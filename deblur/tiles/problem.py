@@ -23,13 +23,15 @@ from ..operators.blur import Blur
 from ..operators.boundary import BOUNDARIES, Boundary
 from ..options import Options
 from ..pipeline import Deblurrer
-from ..problem import Factor, Problem, Solution
+from ..problem import Problem, Solution
 from ..request import Request, check_request
 from ..solvers.start import prior_scene
 from ..terms import DataFidelity
 from ..tuning import estimate_noise
 from ..tuning.boundary import SAFE
 from ..verify import verify
+
+Lazy = Callable[[], np.ndarray]
 
 _REFUSED = {
     "mask": "fill hidden pixels before (numpy.ma.filled), or restore the image whole",
@@ -96,12 +98,7 @@ class Recipe:
 
 
 def decide(
-    psfs: np.ndarray,
-    shape: tuple[int, ...],
-    lam: float | str,
-    options: Options,
-    corners: Callable[[], np.ndarray],
-    samples: Callable[[], np.ndarray],
+    psfs: np.ndarray, shape: tuple[int, ...], lam: float | str, options: Options, corners: Lazy, samples: Lazy
 ) -> Recipe:
     """Decide everything that must be the same in all tiles.
 
@@ -210,18 +207,6 @@ def window_solver(recipe: Recipe, psf: int, shape: tuple[int, ...], device: Devi
     return lambda window: deblurrer(window, stack_axis=0, channel_axis=1)
 
 
-def factor_of(request: Request, problem: Problem) -> Factor:
-    """The linear formula of a problem, prepared by the method of the request."""
-    method = request.method if request.method != "auto" else choose(problem).method
-    return METHODS[method].prepare(problem)
-
-
-def filtered_by(request: Request) -> bool:
-    """Whether a window away from the border is restored by a filter."""
-    problem = request.problem
-    return request.method in ("auto", "fft") and not (problem.asked or problem.inverse or request.options["gamma"])
-
-
 def verified(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[slice, ...]) -> Solution:
     """`deblur.verify` of the linear formula over `keep` of windows (c, M, N) of a scene and its image, in float64.
 
@@ -237,10 +222,5 @@ def verified(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[slice, ..
     regularizer = "natural" if problem.regularizer == "natural" else "identity"
     fidelity = DataFidelity(background=problem.fidelity.background)
     centre = prior_scene(problem.blur, g) if request.prior != "zero" else np.zeros_like(f)
-    return verify(
-        Problem(problem.blur, problem.lam, regularizer, fidelity),
-        g - problem.blur.forward(centre),
-        Solution(f - centre),
-        g,
-        keep,
-    )
+    posed = Problem(problem.blur, problem.lam, regularizer, fidelity)
+    return verify(posed, g - problem.blur.forward(centre), Solution(f - centre), g, keep)

@@ -35,6 +35,7 @@ import numpy as np
 from ..device import Array, Device, asnumpy, get_xp
 from ..errors import ConvergenceError, InsufficientMemoryError
 from ..image import as_float
+from ..methods import METHODS
 from ..operators.blur import Blur
 from ..operators.natural import coloured, covariance
 from ..operators.torus import Torus
@@ -42,7 +43,7 @@ from ..request import Request
 from ..solvers.start import prior_scene
 from ..threads import all_cores
 from .plan import TilePlan
-from .problem import Recipe, factor_of
+from .problem import Recipe
 from .reach import margin
 from .windows import Edges, Sides, by_psf, cut, faded, lengths, pads, prepared, restore, within, wrapping
 
@@ -236,7 +237,8 @@ def _at_border(request: Request, blur: Blur, at_border: Sides) -> Callable[[Arra
     around: Any = [n + sum(p) for n, p in zip(shape, room, strict=True)]
     wide = Blur(psf, around, blur.boundary, origin=blur.origin)
     problem = replace(request.problem, operator=wide)
-    factor, lam = factor_of(request, problem), problem.dtype.type(problem.lam)
+    factor = METHODS[request.choice(problem).method].prepare(problem)
+    lam = problem.dtype.type(problem.lam)
 
     @all_cores()
     def solve(r: Array, first: bool) -> Array:

@@ -23,11 +23,12 @@ import numpy as np
 from ..errors import check_callback
 from ..image import check_output
 from ..image.stores import open_store
+from ..options import Options, takes_options
 from ..version import __version__
 from . import stores
 from .checks import Residual, residual
 from .mapping import BlockMap, Blocks, Place, blocks_of, fit_together, graph, in_tiles, together
-from .options import PlanOptions, TileOptions, parted, takes
+from .options import PlanOptions, TileOptions, parted
 from .plan import TilePlan
 from .refining import MORE_PASSES
 from .stores import ATTRIBUTE, Reader, Source
@@ -109,31 +110,24 @@ class Report:
         return self.left is not None and self.left > self.plan.tolerance
 
     def __str__(self) -> str:
-        lines = [
-            str(self.plan),
-            f"lambda      {self.lam:.4g}: {self.lam_reason}",
-            f"boundary    {self.plan.boundary}: {self.boundary_reason}",
-        ]
+        lines = [str(self.plan), f"lambda      {self.lam:.4g}: {self.lam_reason}"]
+        lines.append(f"boundary    {self.plan.boundary}: {self.boundary_reason}")
         if self.seams:
-            lines.append(
-                f"measured    {max(self.seams):.1e} of the range is the most that twice the overlap changes in "
-                f"{len(self.seams)} tiles"
-            )
+            most = f"{max(self.seams):.1e} of the range is the most that twice the overlap changes"
+            lines.append(f"measured    {most} in {len(self.seams)} tiles")
         if self.left is not None:
             over = ", above the tolerance" if self.unfinished else ""
             lines.append(f"refined     {self.left:.1e} of the range is about the error after the last pass{over}")
-        if self.residual is not None:
-            linear = "" if self.residual.residual is None else f"residual {self.residual.residual:.1e}, "
-            lines.append(
-                f"verified    {linear}data residual {self.residual.data_residual:.2e} over {self.residual.tiles} tiles"
-            )
+        if (left := self.residual) is not None:
+            linear = "" if left.residual is None else f"residual {left.residual:.1e}, "
+            lines.append(f"verified    {linear}data residual {left.data_residual:.2e} over {left.tiles} tiles")
         resumed = f"; {self.kept} were there from an earlier start" if self.kept else ""
         lines.append(f"written     {self.written} tiles to {self.output} in {self.seconds:.3g} s{resumed}")
         lines += [f"failed      {f}" for f in self.failed]
         return "\n".join(lines)
 
 
-@takes(PlanOptions, TileOptions)
+@takes_options(TileOptions, PlanOptions, Options)
 def stream(
     source: Any,
     target: Any,
@@ -164,7 +158,6 @@ def stream(
         Replace what is at `target`, if it is not this restoration already begun.
     progress : callable, optional
         Called with (tiles done, tiles in all).
-    {tile options}
     {options}
 
     Returns

@@ -16,10 +16,11 @@ from ..errors import InsufficientMemoryError
 from ..frames import Axes, min_float_dtype
 from ..image import as_float
 from ..operators.matrix import SPACES, check_psf
+from ..options import Options, takes_options
 from ..threads import cores
 from . import refining
 from .checks import measured, with_measured_overlap
-from .options import PlanOptions, TileOptions, parted, takes
+from .options import PlanOptions, TileOptions, parted
 from .plan import TilePlan, plan_tiles
 from .problem import decide
 from .reach import margin
@@ -83,7 +84,7 @@ def put_together(where: Sequence[Sequence[slice]], part: Callable[[tuple[slice, 
     return parts[0]
 
 
-@takes(PlanOptions, TileOptions)
+@takes_options(TileOptions, PlanOptions, Options)
 class Tiling:
     """A restoration by tiles with every decision taken: λ, boundary and plan. Call it with the image.
 
@@ -93,7 +94,6 @@ class Tiling:
         Anything with a shape and a dtype that can be sliced.
     psf, lam
         As for `deblur.tiled`.
-    {tile options}
     {options}
 
     Attributes
@@ -172,11 +172,11 @@ class Tiling:
         """Windows spread over the image, (n, c, *space), read once, without those that are not finite."""
         layout, sides = self.layout, round(8 ** (2 / len(self._psf_shape)))
         side = [min(n, max(self._side, sides * m)) for n, m in zip(layout.space, self._psf_shape, strict=True)]
-        windows = (
-            (frame, [[slice(c, c + s)] for c, s in zip(corner, side, strict=True)])
-            for frame, corner in layout.spread(9, side)
-        )
-        stack = np.concatenate([as_float(asnumpy(layout.read(self.img, *window))) for window in windows])
+        found = []
+        for frame, corner in layout.spread(9, side):
+            window = [[slice(c, c + s)] for c, s in zip(corner, side, strict=True)]
+            found.append(as_float(asnumpy(layout.read(self.img, frame, window))))
+        stack = np.concatenate(found)
         finite = np.isfinite(stack)
         some, whole = (of(finite.reshape(len(stack), -1), axis=1) for of in (np.any, np.all))
         if not some.any():
@@ -207,9 +207,7 @@ class Tiling:
             from .mapping import lazily
 
             return lazily(self, img)
-        if self.plan.passes > 1:
-            return refining.refined(self, img)
-        return self.mapped(img)[0]
+        return refining.refined(self, img) if self.plan.passes > 1 else self.mapped(img)[0]
 
     def solve(
         self, img: Any, frame: int, tile: Any, overlap: Sequence[int], y: Any = None, last: bool | None = None
@@ -244,7 +242,7 @@ def region_in_words(region: Sequence[tuple[int, int]]) -> str:
     return ", ".join(f"{name} {a} to {b}" for name, (a, b) in zip(names, region, strict=True))
 
 
-@takes(PlanOptions, TileOptions)
+@takes_options(TileOptions, PlanOptions, Options)
 def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[TileOptions]) -> Any:
     """Restore an image, a volume or lines of any size tile by tile, with no seam above a tolerance.
 
@@ -262,7 +260,6 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
         of three is that of a volume unless `channel_axis` and `stack_axis` leave the image two.
     lam : float or str
         λ, or the rule that chooses it, from all windows together.
-    {tile options}
     {options}
 
     Returns

@@ -31,7 +31,7 @@ from ..pool import pool
 from ..request import Request
 from ..solvers.start import prior_scene
 from ..threads import all_cores, thread_limit
-from .problem import Recipe, filtered_by, window_solver
+from .problem import Recipe, window_solver
 from .reach import PRIOR_REACH, multiplier, strip, worthwhile
 
 Sides = tuple[tuple[bool, bool], ...]
@@ -200,9 +200,12 @@ def _filter(
 ) -> Callable[[Array], Array] | None:
     """A function that filters windows of this kind, cached; None where the restoration is no filter."""
     request = prepared(recipe, device, (), (psf,), lambda: recipe.request(psf, shape, device))
-    if not filtered_by(request) or min(shape) <= 2 * PRIOR_REACH:
+    problem = request.problem
+    if problem.asked or problem.inverse or request.options["gamma"] or request.method not in ("auto", "fft"):
         return None
-    sides = at_border if request.problem.operator.boundary.wraps else ((False, False),) * len(shape)
+    if min(shape) <= 2 * PRIOR_REACH:
+        return None
+    sides = at_border if problem.operator.boundary.wraps else ((False, False),) * len(shape)
     of_torus = lengths(recipe.psfs[psf].shape, shape, sides, recipe.window)
     return prepared(recipe, device, of_torus, (psf,), lambda: _by_kernel(request, Torus(of_torus, device)))
 

@@ -42,14 +42,7 @@ Decision = tuple[LambdaChoice, str, str]
 
 @all_cores()
 def choose_lambda(
-    problem: Problem,
-    data: NormalizedImage,
-    rule: str,
-    *,
-    prior: str,
-    may_be_natural: bool,
-    noise: float | None,
-    method: Method,
+    problem: Problem, data: NormalizedImage, rule: str, may_be_natural: bool, noise: float | None, method: Method
 ) -> Decision:
     """λ by a rule, from all frames together, and the regularizer that it is for.
 
@@ -61,11 +54,9 @@ def choose_lambda(
     problem : Problem
         Normalised; its `lam` is not used.
     data : NormalizedImage
-        Its frames; for the linear formula g − H f̄, the residual of the prior scene f̄.
+        Its frames; for the linear formula g − H f̄, the residual of the scene f̄ of its prior.
     rule : str
         "auto" or a name in `RULES`.
-    prior : {"zero", "smooth", "natural"}
-        Of the linear formula.
     may_be_natural : bool
         Whether "natural" may replace the regularizer.
     noise : float, optional
@@ -77,8 +68,8 @@ def choose_lambda(
     enough = _enough(problem) if may_be_natural else math.inf
     undecided, open_ended = math.isfinite(enough), problem.operator.boundary.open
 
-    def by_rule(problem: Problem, data: NormalizedImage, prior: str = prior) -> LambdaChoice:
-        return _trusted(problem, data.all_data(), rule, prior, noise, method)
+    def by_rule(problem: Problem, data: NormalizedImage) -> LambdaChoice:
+        return _trusted(problem, data.all_data(), rule, data.prior, noise, method)
 
     # Where the boundary is open both λ come from the spectrum of the data, if that is reliable.
     plain = None
@@ -96,7 +87,7 @@ def choose_lambda(
     if not open_ended and _measured(plain):
         drawn, posed = data.drawn("natural"), replace(alike, lam=plain.lam)
         if any(METHODS[name].refuses(posed) is None for name in ("fft", "dct", "kronecker")):
-            natural = by_rule(alike, drawn, "smooth" if prior == "zero" else prior)
+            natural = by_rule(alike, drawn)
         else:
             (natural,) = from_spectrum(posed.linear_form.operator, drawn.frames_in_turn(), RANGE_ITERATIVE)
         natural = natural if natural is not None and natural.lam >= _FITS * plain.lam else None
@@ -111,7 +102,7 @@ def choose_lambda(
     elif natural is None or not (natural.converged if open_ended else _measured(natural)):
         why = "cross-validation found no λ for 'natural'"
     else:
-        why = f"there is noise to hide, for which {prior!r} would need λ = {plain.lam:.2g}"
+        why = f"there is noise to hide, for which {data.prior!r} would need λ = {plain.lam:.2g}"
         return natural, "natural", why
     return plain, problem.regularizer, why
 
@@ -167,7 +158,10 @@ def _measured(choice: LambdaChoice) -> bool:
 def apply_rule(
     problem: Problem, g: Array, rule: str, noise: float | None, prepare: Prepare | None, quick: bool = False
 ) -> LambdaChoice:
-    """λ by a rule for a normalised problem with frames (k, c, M, N); see `deblur.tuning.choose`."""
+    """λ by a rule for a normalised problem with frames (k, c, M, N), which share it.
+
+    For the linear formula with a prior scene f̄ the frames are g − H f̄; any other problem is solved by `prepare`.
+    """
     if not problem.asked:
         operator = problem.linear_form.operator
         frames = g.reshape(-1, *operator.image_shape)
@@ -175,10 +169,7 @@ def apply_rule(
         if noise is None and known is not None and known.read > 0 and rule in ("auto", "gcv"):
             noise = known.level  # where cross-validation does not settle
         return linear_choice(operator, frames, rule, noise=noise, quick=quick)
-    if prepare is None:
-        raise ValueError(
-            f"a problem with {' and '.join(problem.asked)} is solved on the way: name the method's prepare"
-        )
+    assert prepare is not None
     return search(problem, g, check_rule(rule, problem, noise), noise, prepare)
 
 

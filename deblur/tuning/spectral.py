@@ -67,6 +67,7 @@ from .choice import AMPLIFIED, COLOURED, RULES, LambdaChoice, Search, check_rule
 from .sums import FilterSums, Lambdas, exact_sums, local_sums, spectral_sums
 
 NORMS = ("scene", "data")
+Range = tuple[float, float]  # of λ
 
 # Range of the search as multiples of σ_max²; without a decomposition a smaller λ could neither be evaluated by a
 # bidiagonalisation of affordable length nor be solved for.
@@ -161,13 +162,7 @@ def _in_norm(
 
 
 def choose_from(
-    sums: FilterSums,
-    rule: str,
-    noise: float | None,
-    noise_source: str,
-    *,
-    norm: str = "scene",
-    bounds: tuple[float, float] = _RANGE,
+    sums: FilterSums, rule: str, noise: float | None, noise_source: str, *, norm: str = "scene", bounds: Range = _RANGE
 ) -> LambdaChoice:
     """Apply a rule to sums; see `choose_lambda`."""
     low, high = bounds[0] * sums.top, bounds[1] * sums.top
@@ -230,7 +225,7 @@ def choose_lambda(
     *,
     noise: float | None = None,
     norm: str = "scene",
-    bounds: tuple[float, float] | None = None,
+    bounds: Range | None = None,
     max_steps: int = _STEPS,
 ) -> LambdaChoice:
     """λ for the Tikhonov formula, chosen from the image itself.
@@ -300,7 +295,7 @@ def linear_choice(
     *,
     noise: float | None = None,
     norm: str = "scene",
-    bounds: tuple[float, float] | None = None,
+    bounds: Range | None = None,
     max_steps: int = _STEPS,
     quick: bool = False,
 ) -> LambdaChoice:
@@ -320,8 +315,7 @@ def linear_choice(
                 top, left = ((n - _WINDOW) // 2 for n in blur.image_shape)
                 part = Blur(blur.psf, (_WINDOW, _WINDOW), blur.boundary, origin=blur.origin)
                 middle = g[..., top : top + _WINDOW, left : left + _WINDOW]
-                again = partial(linear_choice, noise=level, bounds=bounds, max_steps=max_steps, quick=True)
-                choice = again(part, middle, rule)
+                choice = linear_choice(part, middle, rule, noise=level, bounds=bounds, max_steps=max_steps, quick=True)
                 return replace(choice, reason=f"{choice.reason}, of the middle {_WINDOW} x {_WINDOW} pixels")
         sums, still = exact_sums(operator, g), True
         open_ended, bounds = bounds is None, bounds or (RANGE_ITERATIVE if sums is None else _RANGE)
@@ -347,7 +341,7 @@ def linear_choice(
 
 
 def from_spectrum(
-    operator: Operator, left: Iterable[Array], bounds: tuple[float, float] = RANGE_ITERATIVE, *others: Blur
+    operator: Operator, left: Iterable[Array], bounds: Range = RANGE_ITERATIVE, *others: Blur
 ) -> list[LambdaChoice | None]:
     """λ by "gcv" from the spectrum of g − H f̄, the residual of the prior scene, for images (M, N).
 

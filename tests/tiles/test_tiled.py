@@ -10,7 +10,7 @@ import scipy.fft
 from refusals import refused
 
 import deblur
-from deblur import BOUNDARIES, device, psf, threads, tiled
+from deblur import BOUNDARIES, psf, threads, tiled
 from deblur.errors import ConvergenceError, InsufficientMemoryError, MethodError
 from deblur.tiles import Tiling, plan_tiles, refining, tiling as module, windows
 from deblur.tiles.checks import residual
@@ -250,7 +250,7 @@ def test_threads_are_bounded(rng, monkeypatch):
         seen.add((threading.current_thread() is threading.main_thread(), scipy.fft.get_workers()))
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(device.scipy.fft, "rfft", watched)
+    monkeypatch.setattr(scipy.fft, "rfft", watched)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     h = psf.motion(5, 40)
     g = picture(h, "unknown", (160, 160), rng)
