@@ -172,7 +172,7 @@ class Quadratic:
 
         Rounding leaves a residual in all directions alike. What it makes of the scene the iteration itself cannot see.
         """
-        s = random_sizes(right.shape, right.dtype, problem.xp)
+        s = problem.xp.asarray(np.random.default_rng(0).standard_normal(right.shape))
         systems = image_systems(s, lambda sums: float(np.sqrt(sums[0].max())), capture=False)
         # Each direction has about 1 of s: 0.01 is left of none.
         x, _, left = cg(problem.normal, s, systems, precondition=precondition, rtol=0.01, max_iterations=self._most)
