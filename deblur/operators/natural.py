@@ -55,10 +55,8 @@ def covariance(f: Array, boundary: Boundary, axes: int = 2) -> Array:
 
 def numbers(f: Array, boundary: Boundary, axes: int = 2) -> Array:
     """Bᵀf, the transpose of `scenes`."""
-    front, space = f.shape[: f.ndim - axes], f.shape[f.ndim - axes :]
-    wide = get_xp(f).zeros((*front, *(n + 4 for n in space)), f.dtype)
-    wide[(..., *[slice(2, -2)] * axes)] = f
-    u = _mixed(wide, axes)  # to numbers (..., P + 2, Q + 2)
+    # To numbers (..., P + 2, Q + 2).
+    u = _mixed(get_xp(f).pad(f, [*[(0, 0)] * (f.ndim - axes), *[(2, 2)] * axes]), axes)
     if not boundary.open:
         for axis in range(-1, -axes - 1, -1):
             u = boundary.fold(u, axis, 1, 1)
@@ -72,8 +70,9 @@ def _mixed(u: Array, axes: int) -> Array:
         return torus_gpu.mixed(u, side, middle)
     for axis in range(-axes, 0):
         after = [slice(None)] * (-1 - axis)
-        out = u[(..., slice(None, -2), *after)] + u[(..., slice(2, None), *after)]
+        out = (middle / side) * u[(..., slice(1, -1), *after)]
+        out += u[(..., slice(None, -2), *after)]
+        out += u[(..., slice(2, None), *after)]
         out *= side
-        out += middle * u[(..., slice(1, -1), *after)]
         u = out
     return u
