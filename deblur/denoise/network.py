@@ -207,8 +207,7 @@ def _forward(planes: Array, start: int, step: int, rectified: bool, values: Arra
         tiles[:, to[y], to[x]] = planes[:, of[y], of[x], at : at + wide]
     if rectified:
         np.maximum(tiles, 0, out=tiles)
-    transform = _winograd()[0].astype(np.float32)
-    np.matmul(transform, tiles.reshape(c, 36, wide), out=values.transpose(1, 0, 2))
+    np.matmul(_winograd()[0].astype(np.float32), tiles.reshape(c, 36, wide), out=values.transpose(1, 0, 2))
 
 
 def _back(values: Array, start: int, inside: Array, sums: Array) -> None:

@@ -55,8 +55,10 @@ def covariance(f: Array, boundary: Boundary, axes: int = 2) -> Array:
 
 def numbers(f: Array, boundary: Boundary, axes: int = 2) -> Array:
     """Bᵀf, the transpose of `scenes`."""
-    # To numbers (..., P + 2, Q + 2).
-    u = _mixed(get_xp(f).pad(f, [*[(0, 0)] * (f.ndim - axes), *[(2, 2)] * axes]), axes)
+    front, space = f.shape[: f.ndim - axes], f.shape[f.ndim - axes :]
+    wide = get_xp(f).zeros((*front, *(n + 4 for n in space)), f.dtype)
+    wide[(..., *[slice(2, -2)] * axes)] = f
+    u = _mixed(wide, axes)  # to numbers (..., P + 2, Q + 2)
     if not boundary.open:
         for axis in range(-1, -axes - 1, -1):
             u = boundary.fold(u, axis, 1, 1)
