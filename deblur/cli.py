@@ -250,9 +250,8 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
     options["callback"] = terminal.iterations(show)
     if args.psf_grid:
         options["psfs"] = psf.upright(psf.load_grid(args.psf_grid, args.grid), metadata.orientation)
-    grey_levels = raw.dtype in (np.uint8, np.uint16) and not colour
-    # A stack of levels may be large: it becomes levels again part by part.
-    in_parts = stack and grey_levels and bits != 32 and not (args.rescale or args.blind)
+    # A large picture of levels takes several times its memory as numbers: it becomes levels again part by part.
+    in_parts = raw.dtype in (np.uint8, np.uint16) and bits != 32 and not (args.rescale or args.blind)
     levels, report = image.Levels(args.output, raw, bits) if in_parts else None, ""
     if args.blind:
         if options["method"] == "auto":
@@ -276,7 +275,7 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
     else:
         axes |= {"check": not args.anyway, "kept": kept}
         result = solve_into(levels, visible, kernel, args.lam, options, **axes)
-    hints = _hints(args, raw, metadata, result.image)
+    hints = _hints(args, raw, metadata, float(result.image.min()) if levels is None else levels.least)
     several = kept is not None
     remarks = [f"{result.method}, λ = {result.lam:.3g}"] if several else []
     if levels is not None:
@@ -330,8 +329,8 @@ def _visible(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata
     return visible
 
 
-def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, restored: Any) -> list[str]:
-    """Options that suit this image, one line each."""
+def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, least: float) -> list[str]:
+    """Options that suit this image, one line each; `least` is the least restored value."""
     lines = []
     if metadata.orientation != 1:
         lines.append(
@@ -339,17 +338,17 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, 
         )
     if raw.ndim - image.is_colour(raw) == 3:
         lines.append(f"axes        {in_words(metadata, raw.shape[1:], 2)}")
-    if args.bounds is None and restored is not None and raw.dtype != np.uint8:
-        darkest, sky, brightest = (float(x) for x in np.nanquantile(image.as_float(raw), (0, 0.5, 1)))
-        depth = darkest - float(restored.min())
+    if args.bounds is None and raw.dtype != np.uint8:
+        levels = np.nanquantile(raw, (0, 0.5, 1), method="nearest")
+        darkest, sky, brightest = image.as_float(levels).tolist()
+        depth = darkest - least
         # Ringing of a photograph is small against its own shades; around a star or a lamp the sky is all but black.
         if depth > max(10 * (sky - darkest), 0.01 * (brightest - darkest)):
             lines.append(
                 f"hint        the restored values go down to {darkest - depth:.4g} and the image to {darkest:.4g}, as "
                 f"around stars and lamps: try --background {sky:.4g} --bounds nonnegative --data poisson"
             )
-    levels = raw.dtype.kind == "u" and not measured(raw)
-    if levels and metadata.camera and args.gamma is None:
+    if raw.dtype.kind == "u" and not measured(raw) and metadata.camera and args.gamma is None:
         lines.append(
             f"hint        taken with a camera ({metadata.camera}): --gamma srgb restores light, which is what "
             "a lens blurs, and not its numbers"

@@ -102,9 +102,9 @@ def test_float_counts_in_a_png_are_refused_rescaled_or_clipped(photograph, tmp_p
     tifffile.imwrite(tmp_path / "counts.tif", counts)
     out = tmp_path / "out.png"
     run = ["reconstruct", tmp_path / "counts.tif", "--psf", psf, "--lam", "1e-2", "-o", out]
-    fails(capsys, run, "out.png", "100 % of the pixels", "--rescale", "--clip")
-    fails(capsys, [*run, "-q"], "100 % of the pixels")
-    fails(capsys, ["reconstruct", path, *run[2:], "--bounds", "5,6"], "100 % of the pixels", "5 to ")
+    fails(capsys, run, "out.png", "100 % of the values", "--rescale", "--clip")
+    fails(capsys, [*run, "-q"], "100 % of the values")
+    fails(capsys, ["reconstruct", path, *run[2:], "--bounds", "5,6"], "100 % of the values", "5 to ")
     assert not out.exists()
     assert main([str(a) for a in [*run, "--rescale"]]) == 0
     assert "became black to white" in capsys.readouterr().out
@@ -405,21 +405,21 @@ def test_an_interrupted_command_removes_its_partial_file(photograph, monkeypatch
 
 
 def stack_of(tmp_path, frames, dtype=np.uint16):
-    """A stack of grey levels in a file."""
+    """A stack of levels in a file, with three axes of grey ones, with four of colours."""
     white = np.iinfo(dtype).max
     levels = np.clip(np.rint(white * np.asarray(frames)), 0, white).astype(dtype)
-    tifffile.imwrite(tmp_path / "stack.tif", levels, photometric="minisblack")
+    tifffile.imwrite(tmp_path / "stack.tif", levels, photometric="minisblack" if levels.ndim == 3 else "rgb")
     return tmp_path / "stack.tif", levels
 
 
-@pytest.mark.parametrize("together", [1, 1 << 20])
-def test_a_stack_restored_in_parts_equals_the_whole(tmp_path, monkeypatch, rng, together):
+@pytest.mark.parametrize(("together", "colour"), [(1, False), (1 << 20, False), (1, True)])
+def test_a_stack_restored_in_parts_equals_the_whole(tmp_path, monkeypatch, rng, together, colour):
     scene = deblur.data.load("camera")[100:144, 100:148]
-    frames = [deblur.degrade(scene, deblur.psf.gaussian(5, 1), noise=0.01, seed=i) for i in range(5)]
-    source, levels = stack_of(tmp_path, frames)
+    frames = np.stack([deblur.degrade(scene, deblur.psf.gaussian(5, 1), noise=0.01, seed=i) for i in range(6)])
+    source, levels = stack_of(tmp_path, frames.reshape(2, 3, 44, 48).transpose(0, 2, 3, 1) if colour else frames)
     monkeypatch.setattr(deblur.methods, "TOGETHER", together)
     assert reconstruct(source, "-o", tmp_path / "out.tif", "--psf", "gaussian:5,1", "--clip") == 0
-    whole = deblur.reconstruct(levels, deblur.psf.gaussian(5, 1), stack_axis=0)
+    whole = deblur.reconstruct(levels, deblur.psf.gaussian(5, 1), stack_axis=0, channel_axis=3 if colour else None)
     image.write(tmp_path / "whole.tif", whole, bits=16)
     np.testing.assert_array_equal(*(tifffile.imread(tmp_path / name) for name in ("out.tif", "whole.tif")))
 
@@ -434,7 +434,7 @@ def test_a_stack_that_would_be_clipped_is_refused(tmp_path, capsys, rng):
 def test_a_stack_is_never_in_memory_in_floating_point(tmp_path, monkeypatch, rng):
     import tracemalloc
 
-    source, levels = stack_of(tmp_path, 0.5 + 0.1 * rng.standard_normal((64, 128, 128)))
+    source, levels = stack_of(tmp_path, 0.5 + 0.1 * rng.standard_normal((22, 128, 128, 3)))
     monkeypatch.setattr(deblur.methods, "TOGETHER", 1)
     options = ["--psf", "gaussian:5,1", "--lam", "1e-2", "--boundary", "reflect", "--clip", "-q"]
     tracemalloc.start()

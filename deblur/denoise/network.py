@@ -42,7 +42,7 @@ MULTIPLE = 8
 _LEVELS = 3
 _AT = kernels.Constants("network")
 _NOTHING = 1e-5  # moduli below this share of the largest are rounding
-_STRIP, _STRIP_GPU = 1 << 17, 1 << 26  # numbers that are gathered for one product, about
+_STRIP, _STRIP_GPU = 1 << 19, 1 << 26  # numbers that are gathered for one product, about
 
 
 @cache
@@ -185,7 +185,8 @@ def _conv3(x: Array, w: Array, inside: Array, to: Array | None = None) -> Array:
     out = np.zeros((w.shape[1], *x.shape[1:]), np.float32) if to is None else to
     planes, sums, within = (a.reshape(len(a), 4, 4, -1) for a in (x, out, inside))
     stop = (x.shape[3] - 2) * step
-    some = max(1, min(_STRIP // (36 * c), -(-stop // cores())))
+    turns = -(-36 * c * stop // (_STRIP * cores()))  # of each thread: all get as many strips
+    some = -(-(stop - step - 1) // (turns * cores()))
 
     def strip(start: int) -> None:
         values = np.empty((36, c, min(some, stop - start)), np.float32)
@@ -199,14 +200,14 @@ def _conv3(x: Array, w: Array, inside: Array, to: Array | None = None) -> Array:
 def _forward(planes: Array, start: int, step: int, rectified: bool, values: Array) -> None:
     """6 x 6 pixels of the tiles from `start` on, and of their neighbours, transformed to `values`, (36, C, tiles)."""
     _, c, wide = values.shape
-    tiles = np.empty((c, 36, wide), np.float32)
-    for k in range(36):
-        y, x = k // 6 + 3, k % 6 + 3
-        at = start + (y // 4 - 1) * step + x // 4 - 1
-        tiles[:, k] = planes[:, y % 4, x % 4, at : at + wide]
+    tiles = np.empty((c, 6, 6, wide), np.float32)
+    to, of = [slice(1), slice(1, 5), slice(5, 6)], [slice(3, 4), slice(4), slice(1)]
+    for y, x in np.ndindex(3, 3):  # from the neighbours of each tile, and itself
+        at = start + (y - 1) * step + x - 1
+        tiles[:, to[y], to[x]] = planes[:, of[y], of[x], at : at + wide]
     if rectified:
         np.maximum(tiles, 0, out=tiles)
-    np.matmul(_winograd()[0].astype(np.float32), tiles, out=values.transpose(1, 0, 2))
+    np.matmul(_winograd()[0].astype(np.float32), tiles.reshape(c, 36, wide), out=values.transpose(1, 0, 2))
 
 
 def _back(values: Array, start: int, inside: Array, sums: Array) -> None:

@@ -168,7 +168,7 @@ def fit_to_levels(
     Raises
     ------
     ValueError
-        If more than a tenth of the pixels would be clipped that were not black
+        If more than a tenth of the values would be clipped that were not black
         or white in `source` already, or if floats would be rounded to a few levels.
     """
     check_flags(clip=clip, rescale=rescale, counts=counts)
@@ -187,9 +187,7 @@ def fit_to_levels(
         span = f"{least:.4g} to {largest:.4g}"
         return (image - least) / ((largest - least) or 1.0), f"rescaled: {span} became black to white"
     if not clip:
-        lost = _lost(image, source, white, bits)
-        share = float((lost.any(axis=-1) if is_colour(lost) else lost).mean())
-        _check_lost(path, share, white, least, largest)
+        _check_lost(path, float(_lost(image, source, white, bits).mean()), white, least, largest)
     if source.dtype.kind == "f" and 0 < (largest - least) * top < 8:
         raise ValueError(
             f"{path}: the values, {least:.4g} to {largest:.4g}, would be rounded to fewer than 8 of "
@@ -212,21 +210,21 @@ def _lost(image: np.ndarray, source: np.ndarray, white: float, bits: int) -> np.
 def _check_lost(path: FilePath, share: float, white: float, least: float, largest: float) -> None:
     if share > 0.1:
         raise ValueError(
-            f"{path}: {100 * share:.3g} % of the pixels lie outside 0 (black) to {white:g} (white) and would be "
+            f"{path}: {100 * share:.3g} % of the values lie outside 0 (black) to {white:g} (white) and would be "
             f"clipped, and the input is not black or white there; the values are {least:.4g} to {largest:.4g}; "
             f"{_INSTEAD}, or --clip to accept it"
         )
 
 
 class Levels:
-    """A stack of 8 or 16 bits that is restored part by part: never in memory as floating point.
+    """An image or stack of 8 or 16 bits that is restored part by part: never in memory as floating point.
 
     Parameters
     ----------
     path : path
         Where it is to be written, for the messages.
-    source : (K, M, N) array
-        The stack that is restored, of uint8 or uint16.
+    source : array
+        What is restored, of uint8 or uint16.
     bits : {8, 16}
         Of the file.
 
@@ -236,6 +234,8 @@ class Levels:
         The levels, shaped like `source`.
     clipped : int
         How many values lay outside black to white.
+    least : float
+        The least value.
     """
 
     def __init__(self, path: FilePath, source: np.ndarray, bits: int) -> None:
@@ -246,7 +246,7 @@ class Levels:
     def begin(self) -> None:
         """Start again: no part was taken."""
         self.clipped = self._lost = 0
-        self._least, self._largest = np.inf, -np.inf
+        self.least, self._largest = np.inf, -np.inf
 
     def take(self, image: Array, source: Array) -> np.ndarray:
         """The levels of a restored part; `source` is the blurred part."""
@@ -254,13 +254,13 @@ class Levels:
         levels, clipped = _quantize(image, self._bits)
         self._lost += int(np.count_nonzero(_lost(image, source, 1.0, self._bits)))
         self.clipped += clipped
-        self._least = min(self._least, float(image.min()))
+        self.least = min(self.least, float(image.min()))
         self._largest = max(self._largest, float(image.max()))
         return levels
 
     def check(self) -> None:
         """Raise ValueError as `fit_to_levels` if too much was clipped."""
-        _check_lost(self._path, self._lost / self.samples.size, 1.0, self._least, self._largest)
+        _check_lost(self._path, self._lost / self.samples.size, 1.0, self.least, self._largest)
 
 
 def _quantize(image: np.ndarray, bits: int) -> tuple[np.ndarray, int]:

@@ -72,8 +72,9 @@ def _mixed(u: Array, axes: int) -> Array:
         return torus_gpu.mixed(u, side, middle)
     for axis in range(-axes, 0):
         after = [slice(None)] * (-1 - axis)
-        out = u[(..., slice(None, -2), *after)] + u[(..., slice(2, None), *after)]
+        out = (middle / side) * u[(..., slice(1, -1), *after)]
+        out += u[(..., slice(None, -2), *after)]
+        out += u[(..., slice(2, None), *after)]
         out *= side
-        out += middle * u[(..., slice(1, -1), *after)]
         u = out
     return u

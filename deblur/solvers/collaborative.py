@@ -263,7 +263,7 @@ class _Grouped:
     def __init__(self, problem: Problem, frame: Array, side: int = 8, **radius: int) -> None:
         self.xp = problem.xp
         self.colours = self.xp.asarray(patches.opponent(len(frame)).astype(frame.dtype))
-        self.groups = patches.Groups(self._apart(frame)[0], side=side, step=side // 2 + 1, **radius)
+        self.groups = patches.Groups(self._apart(frame)[0], side=side, step=3 * side // 4, **radius)
 
     def _apart(self, frame: Array) -> Array:
         return patches.mixed(self.colours, frame)

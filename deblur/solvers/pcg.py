@@ -299,6 +299,7 @@ class _OnBorder:
             self._schwarz = _Schwarz(self._border, self._m, problem)
         except np.linalg.LinAlgError as error:
             raise singular(problem, error) from error
+        del self._m.symbol  # float64, needed by the set-up only
 
     def correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
         """z with A z = r to half the target or to the next restart, the iterations it took, whether it got there."""
