@@ -171,11 +171,9 @@ def _status(
 
 def _sharpest(y: np.ndarray) -> tuple[int, int]:
     """The middle of the window of `_SIDE` pixels with the strongest edges."""
-    from scipy.ndimage import uniform_filter
-
     steep = np.hypot(np.diff(y, axis=0, append=y[-1:]), np.diff(y, axis=1, append=y[:, -1:]))
     # The mean gradient and not the largest: one lamp at night is not an edge everywhere.
-    mean = uniform_filter(steep, [min(n, _SIDE) for n in y.shape], mode="constant")
+    mean = scipy.ndimage.uniform_filter(steep, [min(n, _SIDE) for n in y.shape], mode="constant")
     return np.unravel_index(mean.argmax(), y.shape)
 
 
@@ -326,7 +324,11 @@ class _Toeplitz:
 
 def _differences(f: np.ndarray) -> np.ndarray:
     """Differences (2, M, N) to the next column and to the next row of an image that wraps."""
-    return np.stack([np.diff(f, axis=1, append=f[:, :1]), np.diff(f, axis=0, append=f[:1])])
+    out = np.empty((2, *f.shape), f.dtype)
+    for to, lines in ((out[0].T, f.T), (out[1], f)):  # `np.diff` with an end would copy the image twice
+        np.subtract(lines[1:], lines[:-1], out=to[:-1])
+        np.subtract(lines[0], lines[-1], out=to[-1])
+    return out
 
 
 def _window(a: np.ndarray, reach: int) -> np.ndarray:
@@ -336,19 +338,15 @@ def _window(a: np.ndarray, reach: int) -> np.ndarray:
 
 def _cleaned(h: np.ndarray, faint: float) -> np.ndarray:
     """A PSF of unit sum without pixels below `faint` of the largest and parts of less than a tenth of the sum."""
-    from scipy.ndimage import label, sum_labels
-
     h = np.where(h < max(faint * float(h.max()), 0.0), 0, h)
-    parts, n = label(h > 0, np.ones((3, 3)))
-    size = sum_labels(h, parts, np.arange(n + 1))
+    parts, n = scipy.ndimage.label(h > 0, np.ones((3, 3)))
+    size = scipy.ndimage.sum_labels(h, parts, np.arange(n + 1))
     return unit_sum(np.where((size >= min(0.1 * h.sum(), size.max()))[parts], h, 0))
 
 
 def _moved(h: np.ndarray, by: np.ndarray) -> np.ndarray:
     """A PSF moved by whole pixels."""
-    from scipy.ndimage import shift
-
-    return unit_sum(shift(h, by, order=0)) if by.any() else h
+    return unit_sum(scipy.ndimage.shift(h, by, order=0)) if by.any() else h
 
 
 def _centred(h: np.ndarray) -> np.ndarray:
@@ -368,10 +366,8 @@ def _into(h: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 def _aligned(h: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, float]:
     """(h displaced by whole pixels to where its correlation with another PSF is largest, that correlation)."""
-    from scipy.ndimage import shift
-
     room = [2 * n for n in h.shape]
     correlation = scipy.fft.irfft2(scipy.fft.rfft2(h, room).conj() * scipy.fft.rfft2(to, room), room)
     at = np.unravel_index(correlation.argmax(), correlation.shape)
     by = [int(i) - n * (i > n // 2) for i, n in zip(at, room, strict=True)]
-    return shift(h, by, order=0), float(correlation.max() / np.sqrt((h**2).sum() * (to**2).sum()))
+    return scipy.ndimage.shift(h, by, order=0), float(correlation.max() / np.sqrt((h**2).sum() * (to**2).sum()))
