@@ -74,7 +74,7 @@ POSTERIOR_METHODS = ("auto", *EXACT, "simulated", "probing")
 _SPECTRA = {"fft": fourier, "dct": cosine, "dst": sine, "kronecker": kronecker}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PosteriorStd:
     """The posterior standard deviation of a scene, pixel by pixel; in the image's units.
 

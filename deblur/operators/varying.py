@@ -316,9 +316,7 @@ def _placed(
     h = asnumpy(as_real(unwrapped(psfs, "psfs"), "psfs", np.float64))
     if positions is None:
         if h.ndim not in (4, 5) or h.size == 0:
-            raise ValueError(
-                f"psfs must be a grid (rows, columns, m, n), or (K, m, n) with their positions, not shape {h.shape}"
-            )
+            raise ValueError(f"psfs must be (rows, columns, m, n), or (K, m, n) with positions, not shape {h.shape}")
         at = cell_centres(h.shape[:2], shape).reshape(-1, 2)
         h = h.reshape(-1, *h.shape[2:])
     else:

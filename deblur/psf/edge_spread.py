@@ -82,9 +82,7 @@ def edges_in(image: np.ndarray, region: Any) -> list[Edge]:
     for i, one in enumerate(edges):
         others = edges[:i] + edges[i + 1 :]
         if others and all(abs(one.normal @ other.normal) > 0.9 for other in others):
-            raise ValueError(
-                f"all {len(edges)} edges have nearly the same direction; cross them at 30 degrees or more, or take one"
-            )
+            raise ValueError("all edges have nearly the same direction; cross them at 30 degrees or more, or take one")
     return edges
 
 
@@ -198,9 +196,7 @@ def _distances(part: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     curve = _robust_line(rows[use], at[use], 2)
     scatter = float(np.median(np.abs(at[use] - np.polyval(curve, rows[use])))) / 0.6745
     if scatter > 5.3:  # more than a row's noise displaces its centre in a usable image
-        raise ValueError(
-            f"there is no straight edge in {where}: it scatters by {scatter:.1f} pixels; take two plain sides"
-        )
+        raise ValueError(f"no straight edge is in {where}: it scatters by {scatter:.1f} pixels; take two plain sides")
     bend = abs(curve[0]) * (len(a) / 2) ** 2
     certain = 20 * scatter / math.sqrt(use.sum())
     if bend > max(1.0, certain):

@@ -75,7 +75,7 @@ def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
     promised = math.prod(shape) * dtype.itemsize
     if promised > size and not dtype.hasobject:
         raise ValueError(
-            f"its header promises {format_bytes(promised)} and it holds {format_bytes(size)}: it was cut short"
+            f"its header promises {format_bytes(promised)} and it has {format_bytes(size)}: it is cut short"
         )
     require_memory(2 * promised, np, f"{path}: an array of shape {shape}", "use a smaller PSF")
     f.seek(0)
@@ -148,9 +148,7 @@ def load_with_voxel(
             raise ValueError(f"a PSF is a non-empty {'volume' if volume else '2-D array'}, not of shape {psf.shape}")
         check_finite(psf, "it", "a PSF is light, so set them to 0 or to the mean of their neighbours")
         if not allow_negative and psf.min() < 0:
-            raise ValueError(
-                f"its smallest value is {psf.min():.4g}; subtract the background, or pass allow_negative=True"
-            )
+            raise ValueError(f"its least value is {psf.min():.4g}; subtract the background, or set allow_negative=True")
         total = psf.sum()
         if not abs(total) > 1e-12 * np.abs(psf).sum():
             raise ValueError("its values sum to zero, so a blurred image would lose its brightness")

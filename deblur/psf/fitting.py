@@ -224,9 +224,7 @@ def _least_squares(a: np.ndarray, family: _Kind) -> Any:
 
 def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     if kind not in (None, "disk", "motion"):
-        raise ValueError(
-            f"an image alone does not show a {kind} blur: take from_points, from_edge, or 'disk' or 'motion'"
-        )
+        raise ValueError(f"an image alone shows no {kind} blur: take from_points, from_edge, or 'disk' or 'motion'")
     if not np.ptp(image) > 0:
         raise ValueError("the image is of one brightness: it shows nothing that could be blurred")
     spectrum = PictureSpectrum(image)

@@ -22,7 +22,7 @@ import numpy as np
 import scipy
 
 from ..device import require_memory
-from ..errors import as_number, check_number, generator
+from ..errors import as_number, check_flags, check_number, generator
 
 Size = int | tuple[int, ...]
 Lengths = float | Sequence[float]
@@ -71,9 +71,7 @@ def unit_sum(psf: np.ndarray) -> np.ndarray:
     """The PSF divided by its sum; ValueError if that is not positive and finite."""
     total = psf.sum()
     if not (np.isfinite(total) and total > 0):
-        raise ValueError(
-            f"the PSF's values sum to zero or less, or not to a finite number ({total:g}): subtract the background"
-        )
+        raise ValueError(f"its values sum to zero or less, or to no finite number ({total:g}): subtract the background")
     return psf / total
 
 
@@ -129,6 +127,7 @@ def gaussian(size: Size, sigma: Lengths, integrated: bool = False) -> np.ndarray
     psf : ndarray, float64
         Separable (rank one).
     """
+    check_flags(integrated=integrated)
     shape = as_shape(size, None)
     along = zip(coordinates(shape), per_axis(sigma, len(shape), "sigma"), strict=True)
     return unit_sum(functools.reduce(np.multiply, [bell(line, width, integrated) for line, width in along]))

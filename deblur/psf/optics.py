@@ -163,9 +163,7 @@ def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
     n, inside, depth = each
     check_number(depth, "the depth below the coverslip")
     if not 1e-3 <= check_number(na, "na") < n:
-        raise ValueError(
-            f"na = {na:g} must lie below the immersion's refractive index, {n:g} here (air 1, water 1.333, oil 1.515)"
-        )
+        raise ValueError(f"na = {na:g} must lie below the immersion's index, {n:g} here (air 1, water 1.33, oil 1.515)")
     if model == "born-wolf" and inside != n:
         raise ValueError(f"born-wolf knows one refractive index, not {n:g} and {inside:g}: take gibson-lanni")
     steepest = math.asin(min(na, inside) / n)  # steeper rays do not leave the specimen

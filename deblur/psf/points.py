@@ -103,9 +103,7 @@ def from_points(
     if size is not None:
         size = as_shape(size, picture.ndim)
         if any(n > most for n, most in zip(size, room, strict=True)):
-            raise ValueError(
-                f"a PSF of size {size} is more than half of an image of {by(picture.shape)} pixels, or has more planes"
-            )
+            raise ValueError(f"a PSF of {size} is more than half an image of {by(picture.shape)} or has more planes")
     if positions is not None:
         positions = checked_positions(positions, picture.shape)
     saturated = flat_tops(picture)
@@ -263,9 +261,7 @@ class _Field:
 def _check_light(total: float, points: int) -> None:
     """ValueError unless a PSF has light."""
     if not 0 < total < math.inf:
-        raise ValueError(
-            f"what was found at {points} places has no common shape above the noise: show stars, beads or pinholes"
-        )
+        raise ValueError(f"what is at {points} places has no common shape above noise: show stars, beads or pinholes")
 
 
 def _listed(left_out: dict[str, int]) -> str:
