@@ -75,7 +75,7 @@ def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
     promised = math.prod(shape) * dtype.itemsize
     if promised > size and not dtype.hasobject:
         raise ValueError(
-            f"its header promises {format_bytes(promised)} and it has {format_bytes(size)}: it is cut short"
+            f"its header promises {format_bytes(promised)} and it holds {format_bytes(size)}: cut short"
         )
     require_memory(2 * promised, np, f"{path}: an array of shape {shape}", "use a smaller PSF")
     f.seek(0)
