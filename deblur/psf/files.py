@@ -74,9 +74,7 @@ def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
     shape, _, dtype = read(f)
     promised = math.prod(shape) * dtype.itemsize
     if promised > size and not dtype.hasobject:
-        raise ValueError(
-            f"its header promises {format_bytes(promised)} and it holds {format_bytes(size)}: cut short"
-        )
+        raise ValueError(f"its header promises {format_bytes(promised)} and it holds {format_bytes(size)}: cut short")
     require_memory(2 * promised, np, f"{path}: an array of shape {shape}", "use a smaller PSF")
     f.seek(0)
     return np.lib.format.read_array(f, allow_pickle=False)
