@@ -40,6 +40,10 @@ class Parser(argparse.ArgumentParser):
     #: Adds the arguments: the modules that a command imports for them load only if it runs.
     fill: Callable[[Parser], None] | None = None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf)")  # also of -1,1 and -1e-3
+
     def filled(self) -> Parser:
         """Itself, with all its arguments."""
         if self.fill is not None:
@@ -218,6 +222,10 @@ def _bounds(text: str) -> tuple[float, float] | str:
     return lo, hi
 
 
+def _level(text: str) -> Any:
+    return _bounds(text) if "," in text else float(text)
+
+
 def _size(text: str) -> tuple[int, ...]:
     sides = tuple(int(side) for side in text.lower().split("x"))
     size = sides * 2 if len(sides) == 1 else sides  # three are those of a volume
@@ -281,6 +289,7 @@ KINDS: dict[str, tuple[Any, str, str]] = {
     "seed": (_reader(int, "a whole number from 0", lambda n: 0 <= n < 2**31), "N", ""),
     "number": (_reader(float, "a number"), "X", ""),
     "brightness": (_reader(float, "a number"), "X", f"On the scale of the image {_BLACK}"),
+    "level": (_reader(_level, "a number, or two such as 2,0.01,"), "X|GAIN,READ", ""),
     "size": (_reader(_size, "ROWSxCOLUMNS such as 15x17, or 15 for both,"), "ROWSxCOLUMNS", ""),
     "axes": (_reader(_axes, "letters such as ZYX or TCZYX, of T, C and Z each once at most, YX last,"), "AXES", ""),
     "places": (_reader(_places, "a number from 0, or 2:5 for 2, 3 and 4,"), "N|N:M", ""),

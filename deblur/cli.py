@@ -121,7 +121,7 @@ def reconstruct(args: argparse.Namespace) -> int:
         Restore each plane of a volume by itself, with a PSF in 2-D. A PSF in 3-D restores volumes.
     --lam : lam = auto
         How much is smoothed; auto is gcv, or the rule that is sound for the noise model.
-    --noise : brightness
+    --noise : level
     --psf-error : number
     --method : method
     --boundary : boundary|auto

@@ -96,7 +96,7 @@ def degrade(
         hint = more if (axes, image.ndim) == (2, 3) else ""
         named = "" if channel_axis is None else " and a channel axis"
         raise ValueError(
-            f"psf of shape {psf.shape}{named}: an image of {axes} axes is needed, not shape {image.shape}{hint}"
+            f"psf of shape {psf.shape}{named} needs an image of {axes} axes, not shape {image.shape}{hint}"
         )
     if channel_axis is not None:
         check_axis(channel_axis, axes, "channel_axis")
@@ -114,9 +114,9 @@ def _check_noise(noise: float | str, level: float | None) -> tuple[str, float]:
     """The kind of noise and its level, checked."""
     kind = noise if isinstance(noise, str) else "gaussian"
     check_choice(kind, NOISES, "noise")
-    if kind == noise and level is None:
+    if isinstance(noise, str) and level is None:
         raise ValueError(f"noise {noise!r} needs level, its {NOISES[kind]}")
-    if kind != noise and level is not None:
+    if not isinstance(noise, str) and level is not None:
         names = ", ".join(NOISES)
         raise ValueError(f"level belongs to a noise given by name ({names}), not to noise={noise!r}")
     amount = check_number(noise if level is None else level, f"the noise's {NOISES[kind]}")

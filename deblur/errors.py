@@ -48,7 +48,7 @@ class InsufficientMemoryError(MemoryError):
         Bytes that the work would take, and bytes that are free.
     """
 
-    def __init__(self, message: str, needed: int, free: int) -> None:
+    def __init__(self, message: str, needed: int = 0, free: int = 0) -> None:
         super().__init__(message)
         self.needed = needed
         self.free = free

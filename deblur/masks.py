@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .device import Array, asnumpy, check_finite, get_xp, unwrapped
+from .device import Array, asnumpy, check_finite, float_dtype, get_xp, unwrapped
 
 #: Values that a sensor clipped are this many times as frequent as lower ones are, on average over the next _NEXT.
 _CLIPPED_SHARE, _NEXT = 4.0, 3
@@ -40,9 +40,7 @@ def check_mask(mask: Any, shape: tuple[int, ...] | None = None) -> Array:
                 "to weigh pixels use weights"
             )
     if mask.dtype.kind not in "bui":
-        raise TypeError(
-            f"the mask must be boolean, True at the pixels to hide, not {mask.dtype}; use mask.astype(bool)"
-        )
+        raise TypeError(f"the mask must be boolean, True where to hide, not {mask.dtype}; use mask.astype(bool)")
     return mask.astype(bool)
 
 
@@ -115,6 +113,9 @@ def saturated(g: Array) -> Array:
     and they alone say that it is there and how bright (``benchmarks/bench_light.py`` measures both).
     """
     g = unwrapped(g, "the image")
+    float_dtype(g, name="the image: ")
+    if g.ndim < 2 or not g.size:
+        raise ValueError(f"an image (..., M, N) is needed, not shape {g.shape}")
     check_finite(g, "the image")
     xp = get_xp(g)
     return xp.stack([_saturated(frame) for frame in g.reshape(-1, *g.shape[-2:])]).reshape(g.shape)
@@ -124,7 +125,7 @@ def _saturated(g: Array) -> Array:
     xp = get_xp(g)
     around = xp.ones((3, 3), bool)
     top, least = g.max(), g.min()
-    width = 0.06 * (top - least)  # the range over which a JPEG spreads a clipped value
+    width = 0.06 * (float(top) - float(least))  # the range over which a JPEG spreads a clipped value
     if int((g == top).sum()) < 4:
         return xp.zeros(g.shape, bool)
     ndimage = import_module("scipy.ndimage" if xp is np else "cupyx.scipy.ndimage")

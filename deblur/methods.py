@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .device import CPU, Device, format_bytes, free_memory
-from .errors import InsufficientMemoryError, MethodError, check_choice, check_number
+from .errors import InsufficientMemoryError, MethodError, check_choice, check_count, check_dtype, check_number
 from .operators.blur import Blur
 from .operators.operator import check_operator
 from .problem import FLOAT64, FORMULAS, Factor, Problem, synchronize
@@ -392,11 +392,11 @@ def choose_method(
         check_operator(blur),
         1e-2 * blur.norm_bound**2 if isinstance(lam, str) else check_number(lam, "λ"),
         formula=check_choice(formula, FORMULAS, "formula"),
-        dtype=np.dtype(dtype),
+        dtype=check_dtype(dtype) or FLOAT64,
         device=Device.named(device),
-        frames=frames,
+        frames=check_count(frames, "frames"),
     )
-    return choose(problem, memory)
+    return choose(problem, None if memory is None else check_count(memory, "memory"))
 
 
 def expected_seconds(method: str, pixels: int, device: Device = CPU) -> float | None:

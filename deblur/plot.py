@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy
 
-from .device import Array, asnumpy
+from .device import Array, as_real, asnumpy
 from .errors import check_number
 from .tuning import LambdaChoice
 
@@ -170,7 +170,7 @@ def filter_factors(singular_values: Array, lam: float, ax: Axes | None = None) -
     ValueError
         If there is no positive singular value, or λ is negative or not finite.
     """
-    s = np.sort(asnumpy(singular_values).ravel().astype(float))
+    s = np.sort(asnumpy(as_real(singular_values, "singular_values", np.float64)).ravel())
     s = s[s > 0]
     if len(s) == 0:
         raise ValueError("there is no positive singular value to draw filter factors for")
@@ -234,7 +234,7 @@ def residual_image(source: Any, figure: Figure | None = None) -> Figure:
     ValueError
         If it is not an image.
     """
-    r = asnumpy(getattr(source, "residual_image", source)).astype(float)
+    r = asnumpy(as_real(getattr(source, "residual_image", source), "the residual", np.float64))
     if r.ndim not in (2, 3) or r.size == 0:
         raise ValueError(f"the residual must be (M, N) or (M, N, channels), not of shape {r.shape}")
     if r.ndim == 3:

@@ -89,7 +89,7 @@ WHOLE = 0.3  # w
 _SPECTRA = {"fft": fourier, "dct": cosine, "dst": sine, "kronecker": kronecker}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PosteriorStd:
     """The posterior standard deviation of a scene, pixel by pixel; in the image's units.
 

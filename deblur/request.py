@@ -207,9 +207,7 @@ def check_request(
         psf = psf if hasattr(psf, "mean_blur") else AdaptedOperator(psf, shape)
         boundary = psf.boundary
         if isinstance(psf, AdaptedOperator) and device.gpu is not None:
-            raise TypeError(
-                "this operator computes on the CPU, and the image lies on the GPU: give cupy.asnumpy(image)"
-            )
+            raise TypeError("this operator computes on the CPU, and the image is on the GPU: give cupy.asnumpy(image)")
     operator_for = functools.partial(_operator, psf, o["psfs"], shape, o["origin"])
     noise, data = o["noise"], o["data"] or (row.fidelity if row else "gaussian")
     fidelity, counts = DataFidelity(data, float(o["background"] or 0.0), o["delta"] or 0.0), data == "poisson"

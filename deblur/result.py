@@ -74,7 +74,7 @@ class Status(enum.Enum):
         return cls.UNSETTLED if guessed else cls.CONVERGED if METHODS[method].iterative else cls.SOLVED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
     """A restored image with all decisions and diagnostics.
 

@@ -64,9 +64,10 @@ def test_kinds_and_defaults(parser):
         "boundary": "zero",
         "prior": defaults()["prior"],
     }
-    more = ["--bits", "16", "--region", "1,2,3,4", "--region", "5,6,7,8", "--name", "b", "c", "--safe"]
+    more = ["--bits", "16", "--region", "1,2,3,4", "--region", "5,6,7,8", "--name", "b", "c", "--safe", "-n", "-1e-3"]
     found = parser.parse_args(["a.png", "--size", "9", *more])
     assert (found.size, found.bits, found.name, found.safe) == ((9, 9), 16, ["b", "c"], True)
+    assert (found.number, KINDS["level"][0]("2,0.01")) == (-1e-3, (2, 0.01))
     assert found.region == [(1, 2, 3, 4), (5, 6, 7, 8)]
 
 

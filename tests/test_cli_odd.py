@@ -20,7 +20,7 @@ ODD = {
     f"{RUN} h.png": "unexpected 'h.png'",
     f"{RUN} --method tvv": "'tvv'; did you mean tv?",
     f"{RUN} --rtol 7": "--rtol must lie between 0 and 1, not 7",
-    f"{RUN} --noise x": "--noise: a number is needed, not 'x'",
+    f"{RUN} --noise x": "--noise: a number, or two such as 2,0.01, is needed, not 'x'",
     f"{RUN} --background nan": "--background must be a finite number",
     f"{RUN} --max-iterations 0": "--max-iterations: a whole number from 1 is needed, not '0'",
     "reconstruct none.png -o o.png --psf box:3": "none.png: there is no such file",

@@ -1,5 +1,6 @@
 """Odd arguments end in one message that names the argument, its value and what is needed."""
 
+import pickle
 from functools import partial
 
 import numpy as np
@@ -60,6 +61,15 @@ ODD = [
     (r"grid must be \(rows, columns\), not 3", deblur.psf.load_grid, ".", 3),
     ("Q and R must be matrices, .*one by one", linalg.qr_insert, np.ones((2, 3, 3)), np.ones((2, 3, 3)), np.ones(3), 0),
     ("λ = 1e-24 ‖H‖²: the smallest", partial(deblur.solve, method="fft"), np.eye(4), 1e9 * np.ones((2, 1)), 4e-6),
+    (r"an image \(..., M, N\) is needed, not shape \(3,\)", deblur.masks.saturated, np.ones(3)),
+    ("integrated must be True or False", deblur.psf.gaussian, 3, 1.0, np.ones(2)),
+    ("axes must be a positive whole number, not 'x'", deblur.tuning.estimate_noise, np.eye(9), None, "x"),
+    ("a PSF .* needed, not shapes", deblur.tuning.psf_error, np.eye(9), np.ones(3)),
+    ("frames must be a positive", partial(deblur.choose_method, frames="x"), deblur.Blur([[1]], (9, 9)), 1),
+    ("not array", partial(deblur.degrade, noise=np.ones(2)), np.eye(9), np.eye(3)),
+    ("outsize must be .* below 2", deblur.matlab.psf2otf, np.eye(3), (2**63, 3)),
+    ("singular_values: real numbers are needed", deblur.plot.filter_factors, ["a"], 1),
+    ("the solution overflows the range of float64", linalg.QRModel([[1e-300]], [1e300]).solve),
     (r"background=1e\+300 leaves no digit", partial(deblur.solve, np.eye(9), np.eye(3), 0.1, background=1e300)),
 ]
 
@@ -68,6 +78,19 @@ ODD = [
 def test_an_odd_argument_is_named_with_its_value(tmp_path, monkeypatch, words, function, arguments):
     monkeypatch.chdir(tmp_path)
     refused((TypeError, ValueError, MemoryError), words, function, *arguments)
+
+
+@pytest.mark.parametrize("name", ["ConvergenceError", "InsufficientMemoryError", "SingularMatrixError"])
+def test_an_error_travels_between_processes(name):
+    error = getattr(deblur, name)("words")
+    error.needed = error.index = 5
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.__dict__) == ("words", error.__dict__)
+
+
+def test_a_result_is_found_in_a_list():
+    first, second = (deblur.solve(np.eye(9), np.eye(3), 0.1) for _ in range(2))
+    assert [second, first].index(first) == 1
 
 
 def test_no_pixel_is_no_light():

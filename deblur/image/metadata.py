@@ -173,7 +173,7 @@ def upright(a: Array, orientation: int, rows: int | None = None) -> Array:
         The axis of the rows, which that of the columns follows; by default as `read` gives images.
     """
     a, orientation = shaped(a), check_count(orientation, "orientation", 0)
-    rows = (-3 if is_colour(a) else -2) if rows is None else check_axis(rows, a.ndim, "rows")
+    rows = check_axis((-3 if is_colour(a) else -2) if rows is None else rows, a.ndim, "rows")
     if turned(orientation):
         a = a.swapaxes(rows, rows + 1)
     if orientation in (3, 4, 7, 8):

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from ..errors import check_flags, check_path, shown
 from .ome import files_of_set
 from .reading import FilePath, located
-from .stores import is_store
+from .stores import is_array, is_store
 
 Content = bytes | Callable[[BinaryIO], object]
 
@@ -43,6 +43,8 @@ def check_output(path: FilePath, inputs: Iterable[FilePath] = ()) -> Path:
     target = Path(os.path.realpath(check_path(path)))
     if isinstance(inputs, str | os.PathLike) or not isinstance(inputs, Iterable):
         raise TypeError(f"inputs must be a list of paths, not {shown(inputs)}")
+    if any(map(is_array, target.parents)):
+        raise ValueError(f"{path} lies in a zarr array, whose folder holds its chunks: use another name")
     own, *near = _identities(target)
     for source in (located(name)[0] for name in inputs if name):
         if not source.exists():

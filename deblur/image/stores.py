@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,13 @@ NODES = ("zarr.json", ".zarray", ".zgroup")
 def is_store(path: Any) -> bool:
     """Whether a path is a folder that holds a zarr array or group."""
     return any(Path(path, name).is_file() for name in NODES)
+
+
+def is_array(path: Path) -> bool:
+    """Whether a path is a folder that is a zarr array; not if its metadata cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads((path / "zarr.json").read_bytes())["node_type"] == "array"
+    return (path / ".zarray").is_file()
 
 
 def import_zarr() -> Any:
@@ -37,9 +46,7 @@ def open_store(path: str, mode: str = "r") -> Any:
             f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
         ) from None
     except Exception as error:  # of zarr and of the JSON under it: ValueError, KeyError, TypeError ...
-        raise ValueError(
-            f"{path}: the metadata of this zarr store are damaged ({error}): restore them from a copy"
-        ) from error
+        raise ValueError(f"{path}: the metadata of this zarr store are damaged ({error}): restore a copy") from error
 
 
 def multiscales(group: Any) -> list[Any]:

@@ -111,9 +111,7 @@ def write(
     """
     path = check_writable(path, overwrite)
     if not isinstance(metadata, Metadata | None):
-        raise TypeError(
-            f"metadata must be a Metadata, as read_with_metadata returns it, or None, not {shown(metadata)}"
-        )
+        raise TypeError(f"metadata must be a Metadata, as read_with_metadata gives it, or None, not {shown(metadata)}")
     image = asnumpy(unwrapped(image, "the image"))
     bits = check_format(path, image, bits)
     as_real(image[:0], "the image")  # refuses other dtypes than numbers

@@ -15,7 +15,7 @@ from .checks import as_rhs, check_rank
 from .qr import factor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DampedQR:
     """The triangle R of [H; √λ I] = QR, kept to solve min ‖Hx − b‖² + λ‖x‖² again and again.
 

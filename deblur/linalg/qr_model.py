@@ -10,7 +10,7 @@ import numpy as np
 
 from ..device import Array, Map, all_true, get_xp, is_cupy, unwrapped
 from ..errors import check_choice, check_flags
-from .checks import as_block, as_matrix, as_rhs, check_pivots, check_rank, indices, position
+from .checks import as_block, as_matrix, as_rhs, check_overflow, check_pivots, check_rank, indices, position
 from .qr import factor
 from .qr_insert_delete import delete, insert
 from .qr_plan import UpdatePlan, plan_update
@@ -140,7 +140,7 @@ class QRModel:
         Raises
         ------
         SingularMatrixError
-            If R is singular to rounding: A has dependent columns.
+            If R is singular to rounding: A has dependent columns; or if the solution overflows.
         """
         r, n = self.r, self.shape[1]
         if n:
@@ -149,6 +149,7 @@ class QRModel:
             check_rank(r.diagonal(), max(self.shape), why + instead)
         x = self._rd[:, n:].copy()
         substitute(r, x, lower=False)
+        check_overflow(x, "the solution")
         return self._outward(x)
 
     def residual(self) -> Array:

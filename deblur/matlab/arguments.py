@@ -82,10 +82,10 @@ def as_whole(value: Any, name: str) -> int:
 def as_size(value: Any, name: str, low: int = 1) -> tuple[int, ...]:
     """Whole numbers of at least `low`: one, or a row or a column of them, of whatever class."""
     size = np.asarray(asnumpy(value))
-    whole = size.dtype.kind in "iuf" and np.all(np.isfinite(size) & (size >= low) & (size == np.floor(size)))
+    whole = size.dtype.kind in "iuf" and np.all((size >= low) & (size < 2**31) & (size == np.floor(size)))
     if not whole or size.size == 0 or max(size.shape, default=1) != size.size:
         one = "a positive whole number" if low else "a whole number >= 0"
-        raise ValueError(f"{name} must be {one}, or a row or a column of them, not {value!r}")
+        raise ValueError(f"{name} must be {one} below 2**31, or a row or a column of them, not {value!r}")
     return tuple(int(n) for n in size.ravel())
 
 

@@ -61,7 +61,7 @@ def _disk(radius: Any = 5) -> np.ndarray:
 
 
 def _motion(length: Any = 9, theta: Any = 0) -> np.ndarray:
-    length = max(1.0, arguments.as_scalar(length, "len"))
+    length = max(1.0, arguments.as_scalar(length, "len", high=2.0**31))
     phi = arguments.as_scalar(theta, "theta") % 180 / 180 * math.pi
     c, s, half = math.cos(phi), math.sin(phi), (length - 1) / 2
     # Pixels nearer than 1 to the line's bounding box. The slack keeps a horizontal line one row high; MATLAB

@@ -195,9 +195,7 @@ def deconvblind(
         if psf.shape != full:
             raise ValueError(f"{name} must have psfi's shape {full}, not {psf.shape}")
         if float(psf.min()) < 0:
-            raise ValueError(
-                f"{name} must not be negative, and falls to {float(psf.min()):.4g}: clip it (numpy.maximum(psf, 0))"
-            )
+            raise ValueError(f"{name} must not be negative, and has {float(psf.min()):.4g}: take numpy.maximum(psf, 0)")
         return (psf / psf.sum()).reshape(size)
 
     xp = get_xp(data.image)

@@ -158,9 +158,7 @@ def edgetaper(img: Array, psf: Array) -> Array:
         raise ValueError("psf is zero everywhere")
     axes = [axis for axis, m in enumerate(kernel.shape) if m > 1]
     if not axes or any(shape[axis] <= 2 * kernel.shape[axis] for axis in axes):
-        raise ValueError(
-            f"psf {kernel.shape} must have more than one element and be smaller than half the image {shape}"
-        )
+        raise ValueError(f"psf {kernel.shape} must have several elements and be smaller than half the image {shape}")
     if bool((kernel >= 0).all()):
         kernel = kernel / kernel.sum()
     fft = get_fft(xp)

@@ -46,7 +46,7 @@ class Verdict(enum.Enum):
         return self is not Verdict.DOES_NOT_FIT
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PSFCheck:
     """Whether a PSF fits an image, and the evidence. `deblur.plot.psf_check` draws it.
 

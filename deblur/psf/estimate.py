@@ -47,7 +47,7 @@ def graded(error: float, first: str, *notes_rough_doubtful: Mapping[str, Any]) -
     return status, "; ".join(filter(None, reasons))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PSFMap:
     """PSFs at the centres of equal parts of an image, for ``deblur.VaryingBlur(map.psfs, shape)``.
 
@@ -63,7 +63,7 @@ class PSFMap:
     psfs: np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PSFEstimate:
     """A PSF estimated from data; `deblur.reconstruct` accepts it in place of an array.
 

@@ -22,7 +22,7 @@ import numpy as np
 import scipy
 
 from ..device import require_memory
-from ..errors import as_number, check_number, generator
+from ..errors import as_number, check_flags, check_number, generator
 
 Size = int | tuple[int, ...]
 Lengths = float | Sequence[float]
@@ -127,6 +127,7 @@ def gaussian(size: Size, sigma: Lengths, integrated: bool = False) -> np.ndarray
     psf : ndarray, float64
         Separable (rank one).
     """
+    check_flags(integrated=integrated)
     shape = as_shape(size, None)
     along = zip(coordinates(shape), per_axis(sigma, len(shape), "sigma"), strict=True)
     return unit_sum(functools.reduce(np.multiply, [bell(line, width, integrated) for line, width in along]))

@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 
 from ..device import Array, as_real, asnumpy, check_finite, get_fft, get_xp
-from ..errors import check_number
+from ..errors import check_count, check_number
 from ..kernels import pixelwise
 from ..normalization import shifted
 from ..norms import alike, combined, largest, total, totals
@@ -71,8 +71,7 @@ def estimate_noise(g: Array, psf: Array | None = None, axes: int = 2) -> float:
     if colour > _COLOURED:
         raise ValueError(
             f"the noise has {colour:.2g} times the power at fine frequencies that it has at middle ones, as in a "
-            "sharpened picture, and no one level; give its standard deviation (noise=...), or use the picture before "
-            "it was sharpened"
+            "sharpened picture, and no one level; give noise=..., or the picture before it was sharpened"
         )
     return level
 
@@ -89,21 +88,38 @@ def shows_noise(g: Array, axes: int) -> bool:
 
 def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
     """Standard deviation of the noise of all frames, and the median of its colour over them."""
-    g = as_real(g, "the image")
-    if axes == 1:
+    g, power_of_two = _unit(g)
+    if check_count(axes, "axes") == 1:
         scatter = abs(np.diff(asnumpy(g).astype(np.float64), 3, axis=-1)) / math.sqrt(20)
         scatter = scatter[scatter > 1e-12 * largest(g)]  # as of blocks: values that are all the same hold no noise
-        return (1.4826 * float(np.median(scatter)) if scatter.size else 0.0), 1.0
+        return shifted(1.4826 * float(np.median(scatter)) if scatter.size else 0.0, power_of_two), 1.0
     blocks, freedom = _noise_blocks(g, _SIDES)
     frames = [frame for frame in blocks if frame.size]
     if not frames:
         return 0.0, 0.0
     power = sum(_quiet(least, freedom) for _, _, least in frames) / math.prod(g.shape[:-2])
-    fit = None if psf is None or axes > 2 else _spectrum_fit(g, asnumpy(as_real(psf, "psf", np.float64)))
+    fit = None if psf is None or axes > 2 else _spectrum_fit(g, _psf_for(g, psf))
     if fit is not None and fit[0].zeros:
         at_zeros = math.exp(fit[0].fitted(fit[1], None, 0.0)[0][-1])
         power = at_zeros if at_zeros < _WRONG * power else power
-    return math.sqrt(power), float(np.median([_colour(middle, least, freedom) for _, middle, least in frames]))
+    level = shifted(math.sqrt(power), power_of_two)
+    return level, float(np.median([_colour(middle, least, freedom) for _, middle, least in frames]))
+
+
+def _unit(g: Array) -> tuple[Array, int]:
+    """An image whose squares neither overflow nor vanish, and the power of two that it was divided by."""
+    g = as_real(g, "the image")
+    mantissa, exponent = math.frexp(largest(g))
+    if not math.isfinite(mantissa):
+        check_finite(g, "the image")
+    return (g, 0) if abs(exponent) < 40 else (shifted(g, -exponent), exponent)
+
+
+def _psf_for(g: Array, psf: Array) -> np.ndarray:
+    h = asnumpy(as_real(psf, "psf", np.float64))
+    if h.ndim != 2 or g.ndim < 2:
+        raise ValueError(f"a PSF (m, n) and an image (..., M, N) are needed, not shapes {h.shape} and {g.shape}")
+    return h
 
 
 def _noise_blocks(g: Array, sides: tuple[int, ...]) -> tuple[list[np.ndarray], float]:
@@ -111,14 +127,11 @@ def _noise_blocks(g: Array, sides: tuple[int, ...]) -> tuple[list[np.ndarray], f
 
     Of the n blocks of a frame an array (3, n): mean values, and powers at middle and at the least frequencies.
     """
-    g = as_real(g, "the image")
     if g.ndim < 2 or not shows_noise(g, 2):
         raise ValueError(
             f"the noise of an image of shape {g.shape} cannot be estimated: at least 4 x 4 pixels are "
             "needed; give its standard deviation (noise=...)"
         )
-    if not math.isfinite(largest(g)):
-        check_finite(g, "the image")
     side = next((n for n in sides if 3 * n <= min(g.shape[-2:])), sides[-1])
     hann = np.hanning(side + 2)[1:-1]
     window = np.outer(hann, hann) / (hann @ hann)  # white noise keeps its power at each frequency
@@ -277,6 +290,7 @@ def estimate_noise_model(g: Array) -> NoiseModel:
     """
     from scipy.optimize import nnls
 
+    g, power_of_two = _unit(g)
     blocks, freedom = _noise_blocks(g, _SIDES[1:])
     means, _, least = np.concatenate(blocks, axis=1)
     means = np.maximum(means, 0)
@@ -296,7 +310,7 @@ def estimate_noise_model(g: Array) -> NoiseModel:
             fidelity = np.maximum(gain * values + square, np.finfo(float).tiny)
             weight = np.minimum(fidelity / variances, 1) ** 2 / fidelity
         line = np.maximum(gain * means + square, np.finfo(float).tiny)
-    return NoiseModel(float(gain), math.sqrt(float(square)))
+    return NoiseModel(float(gain), math.sqrt(float(square))).scaled(power_of_two)
 
 
 def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, float]:
@@ -328,10 +342,9 @@ def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, 
     ----------
     .. [1] P. Whittle, Estimation and information in stationary time series, Ark. Mat. 2 (1953) 423-434.
     """
-    g = as_real(g, "the image")
-    if not math.isfinite(largest(g)):
-        check_finite(g, "the image")
-    return psf_noise(g, asnumpy(psf).astype(np.float64), noise)[2:4]
+    g, power_of_two = _unit(g)
+    noise = None if noise is None else shifted(check_number(noise, "noise"), -power_of_two)
+    return psf_noise(g, _psf_for(g, psf), noise)[2:4]
 
 
 def weighed(problem: Problem, g: Array, noise: float | None, error: float | None) -> Problem:

@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..device import Array, Map, random_sizes
+from ..device import Array, Map
 from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..normalization import Scale, shifted

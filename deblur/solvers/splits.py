@@ -79,7 +79,7 @@ class Extrapolation:
             else:
                 self._points, self._moves = [*self._points[-4:], new], [*self._moves[-4:], move]
                 bends = xp.stack([other - move for other in self._moves])  # the last is zero
-                gram, right = asnumpy(bends @ bends.T), asnumpy(bends @ move)
+                gram, right = (asnumpy(a).astype(np.float64) for a in (bends @ bends.T, bends @ move))
                 least = (1e-10 + 10 * float(np.finfo(new.dtype).eps)) * (np.trace(gram) + norms_of(move)[0] ** 2 or 1)
                 shares = np.linalg.solve(gram + least * np.eye(len(gram)), -right)
                 new = new + sum(s * (p - new) for s, p in zip(shares.tolist(), self._points, strict=True))

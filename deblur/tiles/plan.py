@@ -180,7 +180,8 @@ class _Task:
     ) -> TilePlan:
         """The plan of these tiles, by default one that is the image, without a predicted seam."""
         tile, size, problem = tile or self.size, self.size, self.problem
-        overlap = tuple(0 if t >= n else d for t, d, n in zip(tile, overlap, size, strict=False))
+        # Passes read a margin beyond an overlap, so that of an axis that is cut must not be 0.
+        overlap = tuple(0 if t >= n else max(d, int(passes > 1)) for t, d, n in zip(tile, overlap, size, strict=False))
         beyond = [d + m if d and passes > 1 else d for d, m in zip(overlap, margin(self.psf), strict=True)]
         work = float(passes)
         for n, t, d in zip(size, tile, beyond, strict=True):

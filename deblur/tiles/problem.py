@@ -143,7 +143,7 @@ def decide(
             "seams whatever the overlap; give λ above 0, or rtol"
         )
     if problem.asked and request.noise is None:  # methods would estimate it from each tile
-        options["noise"] = float(estimate_noise(samples().astype(np.float64)))
+        options["noise"] = float(estimate_noise(samples().astype(np.float64), axes=problem.axes))
     return Recipe(psfs, float(lam), options["dtype"], options, lam_reason, request.boundary_reason, not problem.asked)
 
 

@@ -133,7 +133,7 @@ def _none() -> np.ndarray:
     return np.zeros(0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LambdaChoice:
     """A chosen λ with everything that led to it. All arrays are NumPy float64, and empty where a rule has none.
 

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import tifffile
+from refusals import refused
 
 import deblur
 from deblur import image
@@ -120,6 +121,14 @@ def save_ome(path, planes, names):
 def test_an_ome_tiff_that_names_no_file_leaves_its_folder_to_others(tmp_path):
     save_ome(tmp_path / "a.ome.tif", 1, [""])
     assert image.check_output(tmp_path / "b.tif", [tmp_path / "a.ome.tif"]) == tmp_path / "b.tif"
+
+
+@pytest.mark.parametrize("kind", [2, 3])
+def test_a_store_is_written_into_a_zarr_group_and_never_into_an_array(tmp_path, kind):
+    zarr.create_group(tmp_path / "a.zarr", zarr_format=kind).create_array("raw", shape=(4, 4), dtype="f4")
+    assert image.check_output(tmp_path / "a.zarr" / "out.zarr")
+    for name in ("out.zarr", "c/out.zarr", "c"):
+        refused(ValueError, "lies in a zarr array", image.check_output, tmp_path / "a.zarr" / "raw" / name)
 
 
 def test_no_other_file_of_an_ome_tiff_is_written_over(tmp_path):

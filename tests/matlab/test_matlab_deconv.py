@@ -506,7 +506,7 @@ IMG, PSF = np.full((6, 5), 0.5), np.full((3, 3), 1 / 9)
         (lambda: deconvlucy(deconvlucy([IMG], PSF), PSF, subsmpl=2), "other sizes"),
         (lambda: deconvblind(IMG, np.ones((7, 2))), "psfi .* is larger than the image"),
         (lambda: deconvblind(IMG, np.zeros((3, 3))), "psfi is zero everywhere"),
-        (lambda: deconvblind(IMG, -PSF), "psfi must not be negative, and falls to -0.1111: clip it"),
+        (lambda: deconvblind(IMG, -PSF), "psfi must not be negative, and has -0.1111: take"),
         (lambda: deconvblind(IMG, PSF, [1, 2]), "numit must be a positive whole number"),
         (lambda: deconvblind((IMG,), PSF), "img is a cell array of 1 and psfi an array: give two arrays"),
         (lambda: deconvblind(deconvblind((IMG,), (PSF,))[0], (PSF,)), "cell array of 4 and psfi a cell array of 1"),

@@ -145,7 +145,10 @@ def test_the_boundary_is_read_off_the_corners(boundary, rng):
 
 @pytest.mark.parametrize(
     ("method", "h", "shape", "tile"),
-    [("tv", H, (144, 128), 72), ("tv", DEEP, (30, 28, 12), 14), ("richardson-lucy", DEEP, (30, 28, 12), 14)],
+    [
+        *(("tv", H, (144, 128), 72), ("tv", DEEP, (30, 28, 12), 14), ("tv", LINE, (500,), 250)),
+        ("richardson-lucy", DEEP, (30, 28, 12), 14),
+    ],
 )
 def test_the_overlap_of_other_methods_is_measured(method, h, shape, tile, rng):
     g = picture(h, "reflect", shape, rng)
@@ -156,9 +159,12 @@ def test_the_overlap_of_other_methods_is_measured(method, h, shape, tile, rng):
     assert apart(tiling(g), deblur.reconstruct(g, h, 5e-3, **options), g) < 0.02
 
 
-@pytest.mark.parametrize(("h", "boundary"), [*((DISK, b) for b in BOUNDARIES), (DEEP, "unknown")])
+@pytest.mark.parametrize(
+    ("h", "boundary"), [*((DISK, b) for b in BOUNDARIES), (DEEP, "unknown"), (psf.box((1, 9)), "reflect")]
+)
 def test_tiles_that_are_refined_are_the_picture_solved_whole(h, boundary, rng):
-    shape, tile, overlap = ((150, 130), 64, 12) if h is DISK else ((60, 18, 20), (20, 18, 20), 4)
+    overlap = 4 if h is DEEP else (0 if len(h) == 1 else 12, 12)  # 0: the PSF has one row
+    shape, tile = ((60, 18, 20), (20, 18, 20)) if h is DEEP else ((150, 130), 64)
     g = picture(h, boundary, shape, rng)
     whole = deblur.reconstruct(g, h, LAM, boundary=boundary)
     given = {"tolerance": 0.5, "boundary": boundary}
