@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError
 from .methods import METHODS, Choice, choose
@@ -127,7 +128,12 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
         if left > 1.5 * noise:  # what is wrong is not spread as the scene's power is, and no such noise
             problem = replace(problem, noise=known._replace(left=left, uncertainty=math.inf))
             rule, noise = "discrepancy", left
-    found, regularizer, why = choose_lambda(problem, image, rule, request.may_be_natural, noise, method)
+    natural = request.may_be_natural
+    found, regularizer, why = choose_lambda(problem, image, rule, natural, noise, method)
+    if rule == "sure" and not named and (known := problem.noise) is not None and known.psf_error > 0.12:
+        # JPEG leaves that: noise which is not white, a part of which "sure" takes for the picture.
+        least, *_ = choose_lambda(problem, image, "discrepancy", natural, 0.85 * known.level, method)
+        found = max(found, least, key=lambda choice: choice.lam)
     if rule == "auto":
         found = with_psf_error(found, problem)
     problem = replace(problem, lam=float(found.lam), regularizer=regularizer)

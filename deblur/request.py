@@ -21,6 +21,7 @@ from .operators.varying import VaryingBlur
 from .options import Options, check_lam, check_values, defaults
 from .problem import FLOAT64, Denoiser, Problem, Stop, check_bounds
 from .psf import PSFEstimate, PSFMap, PSFStatus
+from .psf.shaping import without_cut_off_noise
 from .solvers.noise import NoiseModel
 from .terms import DataFidelity
 from .tuning import check_rule
@@ -312,7 +313,9 @@ def _operator(psf: Any, psfs: Any, shape: tuple[int, ...], origin: Any, boundary
     psf = unwrapped(psf, "psf")
     if psf.ndim == 3 and len(tuple(shape)) == 2:  # (C, m, n)
         return VaryingBlur(psf[None, None], shape, boundary, origin=origin)
-    return Blur(psf, shape, boundary, origin=origin)
+    blur = Blur(psf, shape, boundary, origin=origin)
+    clean = without_cut_off_noise(blur.psf) if psf.ndim == 2 else blur.psf
+    return blur if clean is blur.psf else Blur(clean, shape, boundary, origin=origin)
 
 
 def _regularizer(method: str, asked: list[str], denoiser: Any) -> tuple[str, str]:

@@ -34,33 +34,27 @@ class PictureSpectrum:
         N, in the same unit.
     """
 
-    def __init__(self, image: np.ndarray, half: int | None = None) -> None:
-        """Of an image (M, N), or of one half, 0 or 1, of its windows, like the fields of one colour of a chessboard."""
+    def __init__(self, image: np.ndarray) -> None:
         least = min(image.shape)
-        side = 128 if least >= 256 else 2 * (least // 4)
+        self.side = side = 128 if least >= 256 else 2 * (least // 4)
         if least < 32:
             raise ValueError(f"an image of shape {image.shape} is too small: 32 x 32 are needed, better 256 x 256")
-        self.side, self.windows = side, 0
         window = np.outer(*(np.hanning(side + 1)[:-1],) * 2)
         window /= math.sqrt(float((window**2).sum()))
         total = np.zeros((side, side // 2 + 1))
         counts = (max(math.ceil(2 * n / side) - 1, 1) for n in image.shape)
         starts = [np.linspace(0, n - side, k).astype(int) for n, k in zip(image.shape, counts, strict=True)]
-        for i, top in enumerate(starts[0]):
-            across = starts[1] if half is None else starts[1][(half + i) % 2 :: 2]
-            if not len(across):
-                continue
-            rows = np.stack([image[top : top + side, left : left + side] for left in across])
+        for top in starts[0]:
+            rows = np.stack([image[top : top + side, left : left + side] for left in starts[1]])
             rows = rows - rows.mean(axis=(1, 2), keepdims=True)
-            total += (np.abs(scipy.fft.rfft2(rows * window)) ** 2).sum(axis=0)
-            self.windows += len(rows)
+            total += (np.abs(scipy.fft.rfft2(rows * window)) ** 2).mean(axis=0)
         self.noise = max(estimate_noise(image) ** 2, 1e-12 * float(image.var()), np.finfo(float).tiny)
         self.y, self.x = y, x = np.meshgrid(scipy.fft.fftfreq(side), scipy.fft.rfftfreq(side), indexing="ij")
         radius, turn = np.hypot(y, x), np.arctan2(y, x)
         # Frames and buildings have power along the axes; the lowest frequencies follow no statistics.
         away = (x * side > 1.5) & (np.abs(y) * side > 1.5)
         self.used = away & (radius * side >= 2.5) & (x < 0.5) & (np.abs(y) < 0.5)
-        self.power = total[self.used] / self.windows
+        self.power = total[self.used] / len(starts[0])
         r, t = radius[self.used], turn[self.used]
         log = np.log(r)
         turns = [f(k * t) * g for k in (2, 4) for f in (np.cos, np.sin) for g in (1, log)]

@@ -272,8 +272,8 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         nu, source = (noise if counts else noise**2), "given"
     else:
         nu, source = noise_variance(problem, g), "estimated" if RULES[rule].noise else "not used"
-        if problem.noise is not None and problem.noise.gain:  # of the darkest parts, which have hardly any
-            nu = max(nu, problem.noise.level**2)
+        if problem.noise is not None:  # the quietest parts may be dark, and have hardly any
+            nu = max(nu, problem.noise.level**2 - problem.noise.left**2)
     size = largest(g) or 1.0
     if problem.regularizer == "denoiser":
         if problem.noise is not None:  # a denoiser takes what lies in few places for the picture

@@ -69,9 +69,16 @@ def test_a_mismatch_needs_strong_evidence_of_another_size():
     for h in (disk, psf.gaussian(15, 3.0), psf.resample(disk, 1.05), -disk, np.ones((1, 1))):
         assert checking.mismatch(seen, h) is None
     assert checking.mismatch(seen[:300], psf.resample(disk, 2)) is None  # too small to tell
-    noise = 1e-3 * np.random.default_rng(0).standard_normal((25, 25))
-    assert "cut off at zero" in checking.mismatch(seen, np.maximum(np.pad(disk, 8) + noise, 0))
     assert checking.mismatch(np.full((400, 400), np.nan), disk) is None
+
+
+def test_noise_of_the_psf_that_was_cut_off_at_zero_is_removed_unless_it_is_an_operator():
+    noisy = np.maximum(np.pad(psf.disk(9), 8) + 1e-3 * np.random.default_rng(0).standard_normal((25, 25)), 0)
+    seen = picture(psf.disk(9))
+    with pytest.warns(deblur.PSFWarning, match="2.% of the PSF's light is noise"):
+        found = deblur.solve(seen, noisy).blur.psf
+    np.testing.assert_allclose(found, noisy.sum() * psf.denoise(noisy), rtol=1e-9)
+    assert np.array_equal(deblur.solve(seen, deblur.Blur(noisy, seen.shape, "unknown")).blur.psf, noisy)
 
 
 def test_a_displaced_psf_fits_and_is_reported():
