@@ -210,8 +210,7 @@ class _AxisSvd:
     def _synthesise(self, x: Array, basis: list[Array], axis: int, size: int) -> Array:
         if not self._split:
             return _product(basis[0], x, axis)
-        cut = basis[0].shape[1]
-        even, odd = x[_at(axis, slice(cut))], x[_at(axis, slice(cut, None))]
+        even, odd = get_xp(x).split(x, [basis[0].shape[1]], axis)
         return _unfold(_product(basis[0], even, axis), _product(basis[1], odd, axis), axis, size)
 
 
@@ -220,38 +219,37 @@ def _product(b: Array, x: Array, axis: int) -> Array:
     return product(b, x) if axis == -2 else product(x, b.T)
 
 
-def _at(axis: int, index: slice | int) -> tuple[object, ...]:
-    return (..., index) if axis == -1 else (..., index, slice(None))
-
-
 def _fold(x: Array, axis: int) -> list[Array]:
     """The even and odd parts along `axis`, as halves in orthonormal coordinates."""
+    if axis == -1:
+        return [part[..., 0] for part in _fold(x[..., None], -2)]
+    n, half = x.shape[-2], x.shape[-2] // 2
     if is_cupy(x) and x.size:
-        return _fold_on_gpu(x, axis)
-    xp, n = get_xp(x), x.shape[axis]
-    half = n // 2
-    front, back = x[_at(axis, slice(half))], x[_at(axis, slice(n - 1, n - 1 - half, -1))]
+        even, odd = (cupy.empty((*x.shape[:-2], size, x.shape[-1]), x.dtype) for size in (n - half, half))
+        _launch("fold", cupy.ascontiguousarray(x), even, odd, even.size, n)
+        return [even, odd]
+    front, back = x[..., :half, :], x[..., n - 1 : n - 1 - half : -1, :]
     scale = x.dtype.type(np.sqrt(0.5))
     even, odd = (front + back) * scale, (front - back) * scale
     if n % 2:
-        even = xp.concatenate([even, x[_at(axis, slice(half, half + 1))]], axis=axis)
+        even = get_xp(x).concatenate([even, x[..., half : half + 1, :]], axis=-2)
     return [even, odd]
 
 
 def _unfold(even: Array, odd: Array, axis: int, n: int) -> Array:
     """The inverse, and transpose, of `_fold`."""
+    if axis == -1:
+        return _unfold(even[..., None], odd[..., None], -2, n)[..., 0]
+    x, half = get_xp(even).empty((*even.shape[:-2], n, even.shape[-1]), even.dtype), n // 2
     if is_cupy(even) and even.size:
-        return _unfold_on_gpu(even, odd, axis, n)
-    half = n // 2
+        _launch("unfold", cupy.ascontiguousarray(even), cupy.ascontiguousarray(odd), x, even.size, n)
+        return x
     scale = even.dtype.type(np.sqrt(0.5))
-    shape = list(even.shape)
-    shape[axis] = n
-    x = get_xp(even).empty(shape, even.dtype)
-    paired = even[_at(axis, slice(half))]
-    x[_at(axis, slice(half))] = (paired + odd) * scale
-    x[_at(axis, slice(n - 1, n - 1 - half, -1))] = (paired - odd) * scale
+    paired = even[..., :half, :]
+    x[..., :half, :] = (paired + odd) * scale
+    x[..., n - 1 : n - 1 - half : -1, :] = (paired - odd) * scale
     if n % 2:
-        x[_at(axis, half)] = even[_at(axis, half)]
+        x[..., half, :] = even[..., half, :]
     return x
 
 
@@ -305,29 +303,7 @@ def _whole_on_gpu(even: Array, odd: Array, n: int, dtype: np.dtype) -> Array:
     return out
 
 
-def _fold_on_gpu(x: Array, axis: int) -> list[Array]:
-    """As `deblur.solvers.kronecker` states it, for CuPy arrays."""
-    x, n = cupy.ascontiguousarray(x), x.shape[axis]
-    even, odd = (cupy.empty(_resized_on_gpu(x, axis, size), x.dtype) for size in (n - n // 2, n // 2))
-    _launch("fold", x, even, odd, even.size, n, axis)
-    return [even, odd]
-
-
-def _unfold_on_gpu(even: Array, odd: Array, axis: int, n: int) -> Array:
-    """As `deblur.solvers.kronecker` states it, for CuPy arrays."""
-    x = cupy.empty(_resized_on_gpu(even, axis, n), even.dtype)
-    even, odd = cupy.ascontiguousarray(even), cupy.ascontiguousarray(odd)
-    _launch("unfold", even, odd, x, even.size, n, axis)
-    return x
-
-
-def _resized_on_gpu(x: Array, axis: int, size: int) -> tuple[int, ...]:
-    shape = list(x.shape)
-    shape[axis] = size
-    return tuple(shape)
-
-
-def _launch(name: str, first: Array, second: Array, third: Array, pairs: int, n: int, axis: int) -> None:
-    inner = first.shape[-1] if axis == -2 else 1
-    args = (first, second, third, pairs, n, inner, math.sqrt(0.5))
+def _launch(name: str, first: Array, second: Array, third: Array, pairs: int, n: int) -> None:
+    """A kernel over pairs of the `n` rows of images."""
+    args = (first, second, third, pairs, n, first.shape[-1], math.sqrt(0.5))
     kernels.spread("kronecker", name, pairs, *args, dtype=first.dtype)
