@@ -33,7 +33,7 @@ import scipy
 
 from ..device import Array, is_cupy
 from . import checks, gauss_jordan_gpu
-from .transpose import turn, turned
+from .transpose import turn
 
 BLOCK = 128  # much below, the update is bound by memory; much above, by the panel
 _PROBES = 4  # right-hand sides from which the condition is estimated
@@ -87,26 +87,20 @@ def gauss_jordan_inverse(a: Any, *, overwrite_a: bool = False, check_finite: boo
     .. [1] E. S. Quintana-Ortí et al., SIAM J. Sci. Comput. 22 (2001) 1762-1771.
     """
     given, a = a, checks.as_matrix(a, square=True, finite=not is_cupy(a) and check_finite)
-    n = len(a)
-    if not is_cupy(a):
-        a = checks.scratch(a, given, overwrite_a)
-    else:
+    a = checks.scratch(a, given, overwrite_a)
+    if is_cupy(a):
         # Row operations make X A - I small, whatever they are; done on the transpose, they do so for A X - I,
         # which is what a solution needs. A column-major array is a transpose as it lies.
         by_rows = a.flags.c_contiguous
-        if by_rows and a is given and not overwrite_a:
-            a = turned(a)
-        else:
-            a = checks.scratch(a, given, overwrite_a)
-            if by_rows:
-                turn(a)
+        if by_rows:
+            turn(a)
         gauss_jordan_gpu.inverse(a if by_rows else a.T, None if a is given else given)
         if by_rows:
             turn(a)
         return a
     norm = checks.matrix_norm(a) if check_finite else 0.0
     columns = np.argsort(_eliminate(a, []))
-    for start in range(0, n, STRIP):
+    for start in range(0, len(a), STRIP):
         rows = slice(start, start + STRIP)
         a[rows] = a[rows][:, columns]
     checks.check_inverse(a, norm)

@@ -1,8 +1,7 @@
-"""Matrix transposition by tiles: in place for a square matrix, and on a GPU out of place for any shape.
+"""Matrix transposition by tiles: on a GPU in place for a square matrix and out of place for any, and mirroring.
 
 A tile and its mirror tile across the diagonal fit into cache together; element by element, one of
-the two matrices would be walked with a stride of a whole row. In place, the tiles above the
-diagonal are swapped with those below, and those on it are transposed where they are.
+the two matrices would be walked with a stride of a whole row.
 
 References
 ----------
@@ -11,75 +10,43 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 
 from .. import kernels
-from ..device import Array, get_xp
+from ..device import Array, is_cupy
+from .triangular_gpu import leading
 
 TILE = 128
 
 
-def turned(a: Array, out: Array | None = None) -> Array:
-    """The transpose of a matrix of any dtype and memory order, in C order, or in `out`."""
-    xp = get_xp(a)
-    if out is None:
-        out = xp.empty(a.shape[::-1], a.dtype)
-    if xp is np or not (out.flags.c_contiguous and _launch("transpose", a, out)):
-        out[...] = a.T
+def turned(a: Array, out: Array) -> Array:
+    """`out`, contiguous, with the transpose of a CuPy matrix whose rows have adjacent elements."""
+    _launch("transpose", a, len(a), a.shape[1], a, leading(a), out, len(a))
     return out
 
 
 def turn(a: Array) -> None:
-    """Transpose a square matrix in its own memory, whatever its strides."""
-    if get_xp(a) is not np and _launch("transpose_in_place", a):
-        return
-    for rows, columns in _tile_pairs(len(a)):
-        below = a[columns, rows].copy()
-        a[columns, rows] = a[rows, columns].T
-        a[rows, columns] = below.T
+    """Transpose a square CuPy matrix whose rows have adjacent elements in its own memory."""
+    _launch("transpose_in_place", a, len(a), a, leading(a))
 
 
 def mirror_lower(a: Array) -> None:
-    """Copy the lower triangle of a square matrix over the upper one, in place."""
-    if get_xp(a) is not np and _launch("transpose_mirror", a):
+    """Copy the lower triangle of a square matrix over the upper one, in place; of CuPy's a contiguous one."""
+    n = len(a)
+    if is_cupy(a):
+        _launch("transpose_mirror", a, n, a, leading(a))
         return
-    for rows, columns in _tile_pairs(len(a)):
-        if rows == columns:
-            xp = get_xp(a)
-            a[rows, rows] = xp.tril(a[rows, rows]) + xp.tril(a[rows, rows], -1).T
-        else:
+    for i in range(0, n, TILE):
+        rows = slice(i, i + TILE)
+        a[rows, rows] = np.tril(a[rows, rows]) + np.tril(a[rows, rows], -1).T
+        for j in range(i + TILE, n, TILE):
+            columns = slice(j, j + TILE)
             a[rows, columns] = a[columns, rows].T
 
 
-def _tile_pairs(n: int) -> Iterator[tuple[slice, slice]]:
-    """Row and column ranges of the tiles on and above the diagonal of an n × n matrix."""
-    for i in range(0, n, TILE):
-        for j in range(i, n, TILE):
-            yield slice(i, i + TILE), slice(j, j + TILE)
-
-
-def _launch(kernel: str, a: Array, out: Array | None = None) -> bool:
-    """Run a kernel of cuda/transpose.cu on a GPU matrix, or return False if it is not one for it.
-
-    The kernels only move bits, so that a dtype of 4 or 8 bytes passes as float32 or float64.
-    """
-    rows, cols = a.shape
-    if a.itemsize not in (4, 8) or (cols > 1 and a.strides[1] != a.itemsize):
-        return False
-    real = np.float32 if a.itemsize == 4 else np.float64
-    ld = a.strides[0] // a.itemsize if rows > 1 else cols
-    if ld < cols:
-        return False
-    sizes = kernels.Constants("transpose", real)
-    side = sizes.SIDE
-    tiles = -(-rows // side) * -(-cols // side)
-    extent = (rows,) if out is None else (rows, cols)
-    arrays: tuple[Any, ...] = (a.view(real), ld)
-    if out is not None:
-        arrays += (out.view(real), rows)
+def _launch(kernel: str, a: Array, *args: object) -> None:
+    """A kernel of cuda/transpose.cu over the tiles of `a`."""
+    sizes = kernels.Constants("transpose", a.dtype)
+    tiles = -(-len(a) // sizes.SIDE) * -(-a.shape[1] // sizes.SIDE)
     if tiles:
-        kernels.launch("transpose", kernel, tiles, (side, sizes.ROWS), *extent, *arrays, dtype=real)
-    return True
+        kernels.launch("transpose", kernel, tiles, (sizes.SIDE, sizes.ROWS), *args, dtype=a.dtype)
