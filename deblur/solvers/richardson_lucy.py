@@ -285,9 +285,8 @@ def _step(pixels: float, axes: int) -> int:
 
 def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
     """The level below which no scene pixel is taken to lie: from the darkest local mean of the image down, while one of
-    two images with independent noise predicts the other no worse, then up by a half and a quarter of a step. Two
-    pixels count as one along the axes on which the PSF is long; of a large image the prediction is measured in two
-    windows."""
+    two images with independent noise predicts the other no worse, then up by half a step and a quarter. Two pixels
+    count as one along the axes on which the PSF is long; of a large image the prediction is measured in two windows."""
     xp, blur, (low, high) = problem.xp, problem.operator.shift_invariant, problem.bounds or (0.0, math.inf)
     if blur is None:
         return low
