@@ -42,7 +42,7 @@ class BlindResult:
         return f"{self.psf}\n{self.result}"
 
 
-@takes_options
+@takes_options(Options)
 def blind(
     img: Array,
     size: Size | None = None,

@@ -185,21 +185,25 @@ def defaults(kind: Any = Options) -> dict[str, Any]:
 _T = TypeVar("_T", bound=Callable[..., Any])
 
 
-def takes_options(target: _T, kind: Any = Options) -> _T:
-    """Add the options to the signature of a function or class and, at "{options}", to its documentation; refuse
-    unknown names. A `kind` may add options of its own to `Options`.
+def takes_options(*kinds: Any) -> Callable[[_T], _T]:
+    """Add options to the signature of a function or class and, at "{options}", to its documentation; refuse unknown
+    names. The `kinds` are typed dicts that document the options, the first of which has all of them.
 
     Static checkers read ``**options: Unpack[Options]``; `inspect.signature`, and with it a notebook's completion, reads
     the signature made here.
     """
-    text = inspect.cleandoc(Options.__doc__ or "").replace("\n", "\n    ")
-    made: Any = target
-    if isinstance(target, type):
-        made.__init__ = _checked(made.__init__, target.__name__, kind)
-    else:
-        made = _checked(target, target.__name__, kind)
-    made.__doc__ = (made.__doc__ or "").replace("{options}", text)
-    return made
+    text = "\n".join(inspect.cleandoc(kind.__doc__ or "") for kind in kinds).replace("\n", "\n    ")
+
+    def shown(target: _T) -> _T:
+        made: Any = target
+        if isinstance(target, type):
+            made.__init__ = _checked(made.__init__, target.__name__, kinds[0])
+        else:
+            made = _checked(target, target.__name__, kinds[0])
+        made.__doc__ = (made.__doc__ or "").replace("{options}", text)
+        return made
+
+    return shown
 
 
 def _checked(function: Callable[..., Any], name: str, kind: Any) -> Any:

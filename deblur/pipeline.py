@@ -45,7 +45,7 @@ from .tuning import LambdaChoice
 from .verify import verify
 
 
-@takes_options
+@takes_options(Options)
 class Deblurrer:
     """A deblurring problem without the image: set up once, used on many frames.
 
@@ -316,7 +316,7 @@ class Deblurrer:
         return assemble(output, plan.in_units_of_image(problem, self._request), plan, image, self._request)
 
 
-@takes_options
+@takes_options(Options)
 def solve(
     img: Array,
     psf: Array | None = None,
@@ -374,7 +374,7 @@ def solve_into(
     return deblurrer._solve(frames, check, into, one_image=True)
 
 
-@takes_options
+@takes_options(Options)
 def reconstruct(
     img: Array,
     psf: Array | None = None,
@@ -475,4 +475,4 @@ def reconstruct(
     >>> deblur.metrics.psnr(sharp, restored) > deblur.metrics.psnr(sharp, blurred)
     True
     """
-    return solve(img, psf, lam, channel_axis=channel_axis, stack_axis=stack_axis, **options).image
+    return solve_into(None, img, psf, lam, options, channel_axis=channel_axis, stack_axis=stack_axis).image

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
-from ..options import Options, defaults, takes_options
+from ..options import Options, defaults
 
 TOLERANCE = 1e-3
 
@@ -50,20 +49,6 @@ class TileOptions(PlanOptions, total=False):
     workers: Annotated[Any, None]
     channel_axis: Annotated[int | None, None]
     stack_axis: Annotated[int | Sequence[int] | None, None]
-
-
-_T = TypeVar("_T", bound=Callable[..., Any])
-
-
-def takes(*kinds: Any) -> Callable[[_T], _T]:
-    """`deblur.options.takes_options` for a function or class with the options of these typed dicts as well."""
-
-    def shown(target: _T) -> _T:
-        text = "\n".join(inspect.cleandoc(kind.__doc__) for kind in kinds).replace("\n", "\n    ")
-        target.__doc__ = (target.__doc__ or "").replace("{tile options}", text)
-        return takes_options(target, kinds[-1])
-
-    return shown
 
 
 def parted(options: Mapping[str, Any], kind: Any) -> tuple[dict[str, Any], Options]:

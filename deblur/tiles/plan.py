@@ -14,11 +14,11 @@ from ..device import CPU, Device, format_bytes, free_memory
 from ..errors import as_number, check_count, shown
 from ..normalization import Scale
 from ..operators.matrix import by
-from ..options import check_lam
+from ..options import Options, check_lam, takes_options
 from ..request import check_request
 from ..solvers.start import SMOOTHING
 from ..terms import FORMULA
-from .options import PlanOptions, parted, takes
+from .options import PlanOptions, parted
 from .problem import working_bytes
 from .reach import REFINED, SHARP, Reach, margin, reach, strip, worthwhile
 from .windows import lengths, pads
@@ -193,7 +193,7 @@ class _Task:
         )  # fmt: skip
 
 
-@takes(PlanOptions)
+@takes_options(PlanOptions, Options)
 def plan_tiles(psf: Any, lam: float, shape: Sequence[int], **options: Unpack[PlanOptions]) -> TilePlan:
     """Plan how to cut an image into tiles so that no seam exceeds a tolerance, from PSF and λ alone.
 
@@ -209,7 +209,6 @@ def plan_tiles(psf: Any, lam: float, shape: Sequence[int], **options: Unpack[Pla
         λ of the linear formula (or of ``method="gradient"`` or ``"laplacian"``). A number: a rule needs the image.
     shape : tuple of int
         Pixels of the image along each of its axes of space: one, two or three, as many as the PSF has.
-    {tile options}
     {options}
 
     Returns

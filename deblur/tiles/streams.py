@@ -23,11 +23,12 @@ import numpy as np
 from ..errors import check_callback
 from ..image import check_output
 from ..image.stores import open_store
+from ..options import Options, takes_options
 from ..version import __version__
 from . import stores
 from .checks import Residual, residual
 from .mapping import BlockMap, Blocks, Place, blocks_of, fit_together, graph, in_tiles, together
-from .options import PlanOptions, TileOptions, parted, takes
+from .options import PlanOptions, TileOptions, parted
 from .plan import TilePlan
 from .refining import MORE_PASSES
 from .stores import ATTRIBUTE, Reader, Source
@@ -133,7 +134,7 @@ class Report:
         return "\n".join(lines)
 
 
-@takes(PlanOptions, TileOptions)
+@takes_options(TileOptions, PlanOptions, Options)
 def stream(
     source: Any,
     target: Any,
@@ -164,7 +165,6 @@ def stream(
         Replace what is at `target`, if it is not this restoration already begun.
     progress : callable, optional
         Called with (tiles done, tiles in all).
-    {tile options}
     {options}
 
     Returns

@@ -16,10 +16,11 @@ from ..errors import InsufficientMemoryError
 from ..frames import Axes, min_float_dtype
 from ..image import as_float
 from ..operators.matrix import SPACES, check_psf
+from ..options import Options, takes_options
 from ..threads import cores
 from . import refining
 from .checks import measured, with_measured_overlap
-from .options import PlanOptions, TileOptions, parted, takes
+from .options import PlanOptions, TileOptions, parted
 from .plan import TilePlan, plan_tiles
 from .problem import decide
 from .reach import margin
@@ -83,7 +84,7 @@ def put_together(where: Sequence[Sequence[slice]], part: Callable[[tuple[slice, 
     return parts[0]
 
 
-@takes(PlanOptions, TileOptions)
+@takes_options(TileOptions, PlanOptions, Options)
 class Tiling:
     """A restoration by tiles with every decision taken: λ, boundary and plan. Call it with the image.
 
@@ -93,7 +94,6 @@ class Tiling:
         Anything with a shape and a dtype that can be sliced.
     psf, lam
         As for `deblur.tiled`.
-    {tile options}
     {options}
 
     Attributes
@@ -244,7 +244,7 @@ def region_in_words(region: Sequence[tuple[int, int]]) -> str:
     return ", ".join(f"{name} {a} to {b}" for name, (a, b) in zip(names, region, strict=True))
 
 
-@takes(PlanOptions, TileOptions)
+@takes_options(TileOptions, PlanOptions, Options)
 def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[TileOptions]) -> Any:
     """Restore an image, a volume or lines of any size tile by tile, with no seam above a tolerance.
 
@@ -262,7 +262,6 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
         of three is that of a volume unless `channel_axis` and `stack_axis` leave the image two.
     lam : float or str
         λ, or the rule that chooses it, from all windows together.
-    {tile options}
     {options}
 
     Returns
