@@ -266,7 +266,7 @@ def _grows(lambdas: list[float], sizes: Sequence[float], lam: float) -> bool:
 
 
 def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: Prepare) -> LambdaChoice:
-    """The λ of a rule for the frames `g`, (k, c, M, N), by solutions of `prepare`; see `deblur.tuning.choose`."""
+    """The λ of a rule for the frames `g`, (k, c, M, N), by solutions of `prepare`."""
     counts = problem.fidelity.name == "poisson"
     if noise is not None:
         nu, source = (noise if counts else noise**2), "given"

@@ -167,7 +167,10 @@ def _measured(choice: LambdaChoice) -> bool:
 def apply_rule(
     problem: Problem, g: Array, rule: str, noise: float | None, prepare: Prepare | None, quick: bool = False
 ) -> LambdaChoice:
-    """λ by a rule for a normalised problem with frames (k, c, M, N); see `deblur.tuning.choose`."""
+    """λ by a rule for a normalised problem with frames (k, c, M, N), which share it.
+
+    For the linear formula with a prior scene f̄ the frames are g − H f̄; any other problem is solved by `prepare`.
+    """
     if not problem.asked:
         operator = problem.linear_form.operator
         frames = g.reshape(-1, *operator.image_shape)
@@ -175,10 +178,7 @@ def apply_rule(
         if noise is None and known is not None and known.read > 0 and rule in ("auto", "gcv"):
             noise = known.level  # where cross-validation does not settle
         return linear_choice(operator, frames, rule, noise=noise, quick=quick)
-    if prepare is None:
-        raise ValueError(
-            f"a problem with {' and '.join(problem.asked)} is solved on the way: name the method's prepare"
-        )
+    assert prepare is not None
     return search(problem, g, check_rule(rule, problem, noise), noise, prepare)
 
 
