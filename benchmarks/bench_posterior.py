@@ -5,7 +5,7 @@
 Pieces of photographs, blurred by six PSFs with the scene going on beyond the frame, white noise of three levels; λ and
 the level of the noise are found from the image. For each method the share of pixels whose error is at most two
 deviations: of all cases, the median, the 5th and the 95th percentile, and how many of the cases lie between 90 and 98
-%. The factors of `deblur.resampling` were fitted on four of these photographs and fourteen others; times "factor"
+%. The factors of `deblur.posterior` were fitted on four of these photographs and fourteen others; times "factor"
 here, 94.5 % of the errors would lie within. Five photographs were set aside. Writes benchmarks/results/posterior.json;
 15 minutes on six cores.
 """

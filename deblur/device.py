@@ -331,9 +331,7 @@ def as_real(a: Any, name: str, dtype: Any = None) -> Array:
 
 def all_true(of: Array) -> bool:
     """Whether all of an array of bool are true. On a GPU `all` is compiled, which takes seconds, and `min` is there."""
-    if get_xp(of) is np:
-        return bool(of.all())
-    return not of.size or bool(of.astype(np.uint8).min())
+    return bool(of.all()) if get_xp(of) is np else not of.size or bool(of.astype(np.uint8).min())
 
 
 #: What to do about NaN in an image.

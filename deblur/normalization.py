@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,9 @@ class Scale:
                 least = max(math.ldexp(operator.norm_bound**2, _LEAST), np.finfo(float).tiny)
                 most = np.finfo(float).max
             lam = min(max(self.lam(problem, lam, down=True), least), most)
+        denoiser = problem.denoiser
+        if denoiser is not None and self.scene and not is_named(denoiser):
+            denoiser = update_wrapper(partial(_in_own_units, denoiser, self.scene), denoiser)
         lo, hi = (shifted(b, -self.scene) for b in problem.bounds or (0.0, 0.0))
         return replace(
             problem,
@@ -103,7 +106,7 @@ class Scale:
             fidelity=replace(fidelity, background=down(fidelity.background), delta=down(fidelity.delta)),
             bounds=None if problem.bounds is None else (lo, hi),
             noise=None if problem.noise is None else problem.noise.scaled(-self.image),
-            denoiser=None if problem.denoiser is None else Rescaled.of(problem.denoiser, self.scene),
+            denoiser=denoiser,
         )
 
     def operator(self, operator: Operator) -> Operator:
@@ -134,21 +137,6 @@ def shifted(value: Any, by: int) -> Any:
         return float(np.ldexp(value, by)) if isinstance(value, float) else get_xp(value).ldexp(value, by)
 
 
-@dataclass(frozen=True)
-class Rescaled:
-    """A denoiser of the user, called with images in their own units."""
-
-    denoiser: Denoiser
-    by: int
-
-    @classmethod
-    def of(cls, denoiser: Denoiser, by: int) -> Denoiser:
-        """The rescaled denoiser; one of `deblur.denoise.denoisers` serves every scale as it is."""
-        return denoiser if is_named(denoiser) or not by else cls(denoiser, by)
-
-    def __call__(self, image: Array, sigma: float) -> Array:
-        return shifted(self.denoiser(shifted(image, self.by), shifted(float(sigma), self.by)), -self.by)
-
-    @property
-    def __name__(self) -> str:
-        return getattr(self.denoiser, "__name__", type(self.denoiser).__name__)
+def _in_own_units(denoiser: Denoiser, by: int, image: Array, sigma: float) -> Array:
+    """A denoiser of the user, called with an image in its own units."""
+    return shifted(denoiser(shifted(image, by), shifted(float(sigma), by)), -by)

@@ -34,7 +34,7 @@ import numpy as np
 import scipy
 
 from .device import Array, get_xp
-from .errors import ConvergenceError, generator
+from .errors import ConvergenceError
 from .linalg.krylov import cg
 from .methods import METHODS, choose
 from .operators.natural import TAPS, numbers, scenes
@@ -43,6 +43,8 @@ from .problem import Problem, Stop
 from .solvers.start import smoothed
 from .terms import DIFFERENCES, ORDER, REGULARIZERS, adjoint_differences, first_difference_power, inside
 from .vector_ops import Systems
+
+Report = Callable[[int], None]  # called with the probes completed so far
 
 
 def symbol(problem: Problem, powers: list[Array]) -> Array:
@@ -56,13 +58,10 @@ def drawn(problem: Problem, u: Array) -> Array:
     return scenes(u, problem.operator.boundary, problem.axes) if problem.regularizer == "natural" else u
 
 
-def probe(
-    problem: Problem, probes: int, seed: int | None, callback: Callable[[int], None] | None
-) -> tuple[Array, Array]:
+def probe(problem: Problem, probes: int, rng: np.random.Generator, report: Report) -> tuple[Array, Array]:
     """Estimates of diag (HᵀWH + λLᵀL)⁻¹ and of their standard deviation, of the scene's shape, in float64."""
     xp, shape = problem.xp, problem.operator.scene_shape
     torus = _Preconditioner(problem)
-    rng = generator(seed)  # on the host: one seed, one result
     draw = _quadratic_draws(problem, rng, torus) if problem.asked else _linear_draws(problem, rng)
     signs_sum, signs_square, sample_sum = (xp.zeros(shape) for _ in range(3))
     left = count = probes // 2  # of either kind
@@ -75,8 +74,7 @@ def probe(
         signs_sum += estimate.sum(axis=0)
         signs_square += (estimate * estimate).sum(axis=0)
         sample_sum += (sample.astype(np.float64) ** 2).sum(axis=0)
-        if callback is not None:
-            callback(probes - 2 * left)
+        report(probes - 2 * left)
     first, second = signs_sum / count, sample_sum / count
     v1 = smoothed((signs_square - count * first * first).clip(0, None) / ((count - 1) * count), problem.axes)
     v2 = 2 * second * second / count  # of the mean of `count` squares of normal numbers

@@ -71,9 +71,7 @@ class Status(enum.Enum):
         enough = max(small_residual(problem.dtype), 10 * (problem.stop.rtol or 0.0))
         if problem.quadratic and not (residual <= enough or solution.error <= MOST):
             return cls.INACCURATE
-        if guessed:
-            return cls.UNSETTLED
-        return cls.CONVERGED if METHODS[method].iterative else cls.SOLVED
+        return cls.UNSETTLED if guessed else cls.CONVERGED if METHODS[method].iterative else cls.SOLVED
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from refusals import refused
 from structured import PSFS, blurs
 
 import deblur
-from deblur import resampling
 from deblur.device import Device, asnumpy
 from deblur.errors import InsufficientMemoryError
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES
 from deblur.operators.natural import scenes
-from deblur.posterior import EXACT
+from deblur.posterior import EXACT, WHOLE
+from deblur.solvers.start import smoothed
 
 SHAPES = [(1, 1), (7, 5), (6, 9), (11, 8), (9,), (5, 3, 4)]
 
@@ -329,7 +329,7 @@ def test_a_simulation_has_the_noise_and_the_bias():
     truth = inverse(0.5 * lam) @ g.ravel()
     bias = inverse(lam) @ (h @ truth) - truth
     square = (bias**2 + noise**2 * (inverse(lam) ** 2).sum(axis=1)).reshape(blur.scene_shape)
-    local, w = resampling.smoothed(square), resampling.WHOLE
+    local, w = smoothed(square), WHOLE
     expected = 1.25 * np.sqrt(local ** (1 - w) * local[blur.crop].mean() ** w)
     assert abs((found.std / expected).mean() - 1) <= 0.02
     assert (np.abs(found.std - expected) <= 5 * found.standard_error).all()

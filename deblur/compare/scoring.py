@@ -10,14 +10,21 @@ sees the truth; where the truth set a parameter the row says "oracle".
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import io
 import math
+import signal
 import statistics
 import textwrap
+import threading
 import time
+import tracemalloc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -29,7 +36,6 @@ from ..plot import cumulative_periodogram, thinned
 from .adapters.base import Answer, Entrant, Setting, Watch
 from .cases import Case, Task
 from .findings import Row, Settings
-from .limits import Peak, TooSlow, time_limit
 from .pictures import shown
 
 Pictures = dict[str, np.ndarray]
@@ -132,9 +138,7 @@ def _scored(row: Row, entrant: Entrant, case: Case, task: Task, settings: Settin
     residual = measure(row, case, picture)
     _timed(row, entrant, task, settings, first)
     if settings.memory and sum(first) <= settings.time_limit / 4:
-        with Peak() as peak:
-            entrant.prepare(task, setting.value)(task.blurred.copy())
-        row.peak_bytes = peak.bytes
+        row.peak_bytes = peak_bytes(lambda: entrant.prepare(task, setting.value)(task.blurred.copy()))
     return shown(row.key, case, picture, residual)
 
 
@@ -226,3 +230,58 @@ def _search(error: Callable[[float], float], grid: list[float]) -> None:
     at = int(np.argmin(values))
     around = (grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)])
     minimize_scalar(error, bounds=around, method="bounded", options={"maxiter": 8})
+
+
+# -- time and memory -----------------------------------------------------------------------------
+
+
+class TooSlow(BaseException):
+    """The time limit has passed. Not an `Exception`, so that a method does not catch it by accident."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float, what: str) -> Iterator[None]:
+    """Raise `TooSlow` after `seconds`, where the system can: on Unix, in the main thread.
+
+    A call into compiled code ends first.
+    """
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise TooSlow(f"{what} was stopped after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The peak memory of some work in bytes, above that at its beginning.
+
+    NumPy's allocations are traced; on Linux the process's resident set counts too, for compiled libraries.
+    """
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # return freed pages to the system; glibc only
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    before = None
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
+        before = _status_bytes("VmRSS")
+    tracemalloc.start()
+    try:
+        work()
+        traced = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    return traced if before is None else max(traced, _status_bytes("VmHWM") - before)
+
+
+def _status_bytes(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))

@@ -90,10 +90,6 @@ def psnr(a: Array, ref: Array, peakval: float | None = None) -> float:
     """
     error, dtype = _error(a, ref, ("a", "ref"))
     check_class(dtype, "a", IMAGE_CLASSES)
-    if peakval is not None:
-        peak = as_scalar(peakval, "peakval", 0, above=True)
-    elif dtype.kind == "f":
-        peak = 1.0
-    else:
-        peak = float(np.iinfo(dtype).max) - np.iinfo(dtype).min
+    peak = 1.0 if dtype.kind == "f" else float(np.iinfo(dtype).max) - np.iinfo(dtype).min
+    peak = peak if peakval is None else as_scalar(peakval, "peakval", 0, above=True)
     return _measure(10 * math.log10(peak**2 / error) if error else math.inf, dtype)

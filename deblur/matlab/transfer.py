@@ -25,9 +25,7 @@ def _real_if_rounding(x: Array, like: Array) -> Array:
     """`x` without its imaginary part, if that is no larger than the rounding of an FFT of `like`."""
     xp = get_xp(x)
     noise = EPS * like.size * math.log2(like.size)
-    if float(xp.abs(x.imag).max()) <= noise * float(xp.abs(x).max()):
-        return x.real.copy()
-    return x
+    return x.real.copy() if float(xp.abs(x.imag).max()) <= noise * float(xp.abs(x).max()) else x
 
 
 def psf2otf(psf: Array, outsize: Sequence[int] | None = None) -> Array:

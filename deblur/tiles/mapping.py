@@ -132,9 +132,8 @@ class BlockMap:
     def restored(self, place: Place, window: Array, y: Array | None = None) -> tuple[Array, float]:
         """The tile at a place; and the largest change of the last of several passes."""
         _, sides, trim = self.around(place)
-        frame = 0
-        if len(self.recipe.psfs) > 1:  # then each block is one frame
-            frame = int(np.ravel_multi_index(place[: len(self.stack)], self.stack))
+        # Where each frame has its own PSF, each block is one frame.
+        frame = int(np.ravel_multi_index(place[: len(self.stack)], self.stack)) if len(self.recipe.psfs) > 1 else 0
         front, space = window.shape[: -len(self.cuts)], window.shape[-len(self.cuts) :]
         form = (-1, self.colours, *space)
         known = None if y is None else y.reshape(form)

@@ -326,9 +326,7 @@ def _refined(task: _Task, tails: Sequence[Reach], why: str) -> TilePlan:
             reason = f"{why}; {passes} passes over smaller ones should reduce the error below the tolerance"
             plan = task.plan("refine", reason, tile, overlap, passes)
             plans.append(_in_passes(task, tails, plan))
-    if plans:
-        return min(plans, key=lambda plan: plan.work)
-    return _whole_or_none(task, why)
+    return min(plans, key=lambda plan: plan.work) if plans else _whole_or_none(task, why)
 
 
 def _whole_or_none(task: _Task, why: str) -> TilePlan:

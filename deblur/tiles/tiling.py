@@ -207,9 +207,7 @@ class Tiling:
             from .mapping import lazily
 
             return lazily(self, img)
-        if self.plan.passes > 1:
-            return refining.refined(self, img)
-        return self.mapped(img)[0]
+        return refining.refined(self, img) if self.plan.passes > 1 else self.mapped(img)[0]
 
     def solve(
         self, img: Any, frame: int, tile: Any, overlap: Sequence[int], y: Any = None, last: bool | None = None

@@ -107,9 +107,7 @@ def evidence(
     total = {name: np.zeros((2, len(_LAMBDAS))) for name in (*among, SAFE)}
     seen = False
     frames = g.reshape(-1, *blur.image_shape)
-    shown = None
-    if weights is not None:
-        shown = get_xp(g).broadcast_to(weights > 0, g.shape).reshape(frames.shape)
+    shown = None if weights is None else get_xp(g).broadcast_to(weights > 0, g.shape).reshape(frames.shape)
     for axis in (0, 1):
         if blur.psf.shape[axis] == 1 or blur.image_shape[axis] < 2:
             continue  # nothing comes in from beyond these edges
