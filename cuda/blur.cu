@@ -10,11 +10,9 @@
 //   normal_rows_continued
 //                 the same for a scene that goes on beyond the frame: a row of H, written by dense_rows, is a scene,
 //                 and blurred it is a row of H H'; only pixels that can see what is not zero in it are computed
-// Of H H' both write rows `first` on, and of those the columns `left` to left + width: all of it, or a block.
-// Operations a row: |PSF|; (2m - 1)(2n - 1) m n / 4; (4m - 3)(4n - 3) 4 m n. Bytes: the result, once, and once more
-// what is not zero.
+// Of H H' both write rows `first` on, and of those the columns `left` to left + width: all of it, or a block. Operations a
+// row: |PSF|; (2m - 1)(2n - 1) m n / 4; (4m - 3)(4n - 3) 4 m n. Bytes: the result, once, and once more what is not zero.
 // Source: the definition in deblur/blur.py.
-
 
 __device__ __forceinline__ void fill_zero(real* row, index_t length) {
     for (index_t q = threadIdx.x; q < length; q += 256) row[q] = 0;

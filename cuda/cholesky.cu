@@ -11,11 +11,9 @@
 //     are shown to those who wait by 32 columns at a time.
 //   - The diagonal tile, and those below it, in shared memory and registers: cholesky_leaf.cuh.
 //
-// Operations of factor_unit: n^3 / 3. Bytes: each tile in and out, and for its product two rows of tiles, mostly from the
-// L2 cache. Dynamic shared memory: UNIT_BYTES.
-// Source: the four-step blocked Cholesky of the thesis; inverted diagonal blocks as in N. J. Higham, Accuracy and
-// Stability, 2nd ed., sec. 14.2.
-
+// Operations of factor_unit: n^3 / 3. Bytes: each tile in and out, and for its product two rows of tiles, mostly from the L2
+// cache. Dynamic shared memory: UNIT_BYTES. Source: the four-step blocked Cholesky of the thesis; inverted diagonal blocks
+// as in N. J. Higham, Accuracy and Stability, 2nd ed., sec. 14.2.
 
 #include "products.cuh"
 #include "cholesky_leaf.cuh"

@@ -13,9 +13,8 @@
 //   spectra    and back
 //   odd        images, continued oddly about the zeros beside their first and last pixels
 //   sines      half spectra of those to sine coefficients, times an array of the image's size
-// Passes over the image: 2, 2, 2, 5 and 3; the transforms are cuFFT's.
-// Source: J. Makhoul, A fast cosine transform in one and two dimensions, IEEE Trans. Acoust. Speech Signal Process. 28
-// (1980) 27-34.
+// Passes over the image: 2, 2, 2, 5 and 3; the transforms are cuFFT's. Source: J. Makhoul, A fast cosine transform in one
+// and two dimensions, IEEE Trans. Acoust. Speech Signal Process. 28 (1980) 27-34.
 
 constexpr int THREADS = 256;
 

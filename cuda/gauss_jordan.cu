@@ -22,7 +22,6 @@
 // for each WIDTH columns of it; gather 4 n nb elements. Source: E. S. Quintana-Orti, G. Quintana-Orti, X. Sun,
 // R. van de Geijn, SIAM J. Sci. Comput. 22 (2001) 1762; pivots are kept in place until `gather` moves the rows.
 
-
 #include "cluster.cuh"
 
 extern __shared__ vector_t memory[];

@@ -9,9 +9,8 @@
 //   - An order of tiles that lets neighbours in time share panels of A and B in the L2 cache.
 //
 // Kernel: matmul_tiled, 256 threads a tile of 128 x 128 results; tiles numbered in one dimension by `tile_in_group`.
-// Operations: 2 m n k, half of it with `lower_only`.
-// Bytes of device memory, s = sizeof(real), least: s (m k + k n + m n), and s m n more if beta != 0.
-// Source: register blocking: V. Volkov, J. Demmel, SC 2008.
+// Operations: 2 m n k, half of it with `lower_only`. Bytes of device memory, s = sizeof(real), least: s (m k + k n + m n),
+// and s m n more if beta != 0. Source: register blocking: V. Volkov, J. Demmel, SC 2008.
 
 #include "products.cuh"
 

@@ -25,7 +25,6 @@
 //   parts: reads 8, writes 4).
 // Source: H. Ootomo, R. Yokota, Int. J. High Perform. Comput. Appl. 36 (2022), 475-491: the split, and the sums outside.
 
-
 #include "cluster.cuh"
 #include "products.cuh"
 

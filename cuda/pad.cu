@@ -8,12 +8,9 @@
 //   mix    three taps along both axes, where all of them lie in the array
 // Bytes: lay writes the torus and reads the images, fold the reverse.
 
-constexpr int THREADS = 256;
+#include "mirror.cuh"
 
-// Where line i of what is continued lies in n lines, `before` the first of them; it is mirrored once at most.
-__device__ __forceinline__ unsigned source(unsigned i, unsigned before, unsigned n) {
-    return i < before ? before - 1 - i : i < before + n ? i - before : 2 * n - 1 - (i - before);
-}
+constexpr int THREADS = 256;
 
 // Continued an image has high x wide pixels, `top` and `left` of them before its first.
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -26,13 +23,6 @@ lay(real* out, int planes, unsigned rows, unsigned cols, const real* x, long lon
         const index_t from = inside ? source(row, top, image_rows) * ldx + source(col, left, image_cols) : 0;
         for (int p = 0; p < planes; ++p) out[p * plane + i] = inside ? x[p * stride + from] : real(0);
     }
-}
-
-// The k-th of the three lines that line i of n may have been continued to: itself and its mirror images before the first
-// and behind the last; whether there is one among `count` lines.
-__device__ __forceinline__ bool continued(int k, unsigned i, unsigned before, unsigned n, unsigned count, unsigned* line) {
-    *line = k == 0 ? before + i : k == 1 ? before - 1 - i : before + 2 * n - 1 - i;
-    return k == 0 || (k == 1 ? i < before : *line < count);
 }
 
 // x: planes of a torus with rows of `cols`, `plane` pixels each; out: images of image_rows x image_cols.

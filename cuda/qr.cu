@@ -19,7 +19,6 @@
 // twice from, and once to, where it lives.
 // Source: R. Schreiber, C. Van Loan, SIAM J. Sci. Stat. Comput. 10 (1989) 53; LAPACK's geqrt and orgqr.
 
-
 #include "cluster.cuh"
 #include "qr_reflections.cuh"
 

@@ -12,7 +12,6 @@
 //
 // Bytes: each matrix once in, Q and R once out.
 
-
 #include "cluster.cuh"
 #include "qr_reflections.cuh"
 

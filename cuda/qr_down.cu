@@ -20,11 +20,9 @@
 //
 //   qr_down_ROWS   p <= 8 * ROWS. grid = tiles, block = THREADS, DOWN_BYTES<ROWS> of shared memory.
 //
-// Operations: 2 p n^2 on R, 4 p n rest on D, 4 p n rows_q on Q. Bytes: R, D, Q and U once in and once out; V and T of
-// each panel once out, and in again by every tile that needs it. Unless p and Q are large, the time is that of the n
-// reflections, one after the other.
-// Source: R. Andrew, N. Dingle, Parallel Computing 40 (2014), section 3.3.
-
+// Operations: 2 p n^2 on R, 4 p n rest on D, 4 p n rows_q on Q. Bytes: R, D, Q and U once in and once out; V and T of each
+// panel once out, and in again by every tile that needs it. Unless p and Q are large, the time is that of the n reflections,
+// one after the other. Source: R. Andrew, N. Dingle, Parallel Computing 40 (2014), section 3.3.
 
 #include "qr_panel.cuh"
 

@@ -21,10 +21,9 @@
 //   qr_up_sweep    products with these, every tile of NB columns (or rows of Q) by itself. grid = tiles.
 //
 // Operations: the chain 4 NB^2 STEP a step; a step on a column of R or a row of Q 2 SIDE^2, where the reflections alone
-// would take 4 p STEP. Bytes: R and Q once in and once out for each NB columns of Z, and SIDE^2 elements a step, by
-// every tile, from the L2 cache.
-// Source: the blocked form is ours; the rotations are those of S. Hammarling, C. Lucas, "Updating the QR factorization
-// and the least squares problem", MIMS EPrint 2008.111.
+// would take 4 p STEP. Bytes: R and Q once in and once out for each NB columns of Z, and SIDE^2 elements a step, by every
+// tile, from the L2 cache. Source: the blocked form is ours; the rotations are those of S. Hammarling, C. Lucas, "Updating
+// the QR factorization and the least squares problem", MIMS EPrint 2008.111.
 
 #include "qr_panel.cuh"
 

@@ -1,18 +1,15 @@
 // One accelerated Richardson-Lucy iteration between its transforms (deblur/solvers/richardson_lucy.py states it).
 //
-// The simple version is a NumPy expression a line: some thirty passes over the image, and numbers read back. Here two
-// kernels read and write every array once, and the numbers stay on the device until the host looks at several
-// iterations together.
+// The simple version is a NumPy expression a line: some thirty passes over the image, and numbers read back. Here two kernels
+// read and write every array once, and numbers stay on the device until the host looks at several iterations together.
 //
 // Kernels (THREADS threads a block, EACH pixels a thread at once)
-//   expect       what the scene should have given: e = max(H f + b, floor); w g / e; the divergence of the counts from
-//                e
+//   expect       e = max(H f + b, floor), which the scene should have given; w g / e in its place; the counts' divergence from e
 //   advance      the multiplicative step, and the point that is extrapolated along the last move (scaled heavy ball)
-// `sums`: the divergence; |move|^2, |scene|^2.
-// The host does not look at an iteration: `control` tells it what to do, and it leaves its numbers there; once the
-// iteration is done it changes nothing more.
-// H f and the transpose's answer come as views of the torus: volumes (planes, slices, rows, cols), `stride`, `lds` and
-// ld apart. Images have one slice.
+// `sums`: the divergence; |move|^2, |scene|^2. The host does not look at an iteration: `control` tells it what to do, and it
+// leaves its numbers there; once the iteration is done it changes nothing more. H f and the transpose's answer come as views
+// of the torus: volumes (planes, slices, rows, cols), `stride`, `lds` and ld apart. Images have one slice. Where the next
+// transform works in their place, `expect` writes zeros around w g / e.
 
 #include "reduce.cuh"
 
@@ -21,44 +18,47 @@ constexpr int SUMS = 3, OF_EXPECT = 1;
 
 // Places in `control`. PREVIOUS: the last divergence. SINCE: iterations since it rose.
 constexpr int DONE = 0, COUNT = 1, TOLERANCE = 2, LIMIT = 3, FLOOR = 4, PREVIOUS = 5, SINCE = 6, CONTROL = 7;
-constexpr int BATCH = 10;  // most iterations between two looks of the host
-constexpr int RECORD = 2;  // the divergence, the change
-
+constexpr int BATCH = 10, RECORD = 2;  // most iterations between two looks of the host; the divergence and the change
 constexpr int EACH = 4;  // pixels of a row that a thread takes at once, 32 apart
 
-// each(at, from) for this thread's pixels: where they lie in contiguous images, and in images with gaps. A warp takes
-// parts of rows, so that no pixel costs a division.
+// each(slice of all planes, row, col, from, known) for this thread's pixels: `from`, where they lie in images with gaps; known:
+// of the image, or beyond it, up to row `high` and column `wide`. A warp takes parts of rows: no pixel costs a division.
 template <class F>
 __device__ __forceinline__ void pixels(index_t ld, index_t lds, index_t stride, int planes, unsigned slices, unsigned rows,
-                                       unsigned cols, F each) {
-    const unsigned parts = (cols + 32 * EACH - 1) / (32 * EACH);
-    const index_t all = (index_t)slices * rows * parts;
+                                       unsigned cols, unsigned high, unsigned wide, F each) {
+    const unsigned parts = (wide + 32 * EACH - 1) / (32 * EACH);
+    const index_t all = (index_t)slices * high * parts;
     for (index_t k = ((index_t)blockIdx.x * THREADS + threadIdx.x) / 32; k < all; k += gridDim.x * (THREADS / 32)) {
-        const index_t row = k / parts, slice = row / rows;
-        const unsigned col = (unsigned)(k - row * parts) * 32 * EACH + threadIdx.x % 32;
+        const index_t line = k / parts, slice = line / high;
+        const unsigned row = (unsigned)(line - slice * high), col = (unsigned)(k - line * parts) * 32 * EACH + threadIdx.x % 32;
         for (int p = 0; p < planes; ++p) {
-            const index_t at = (p * (index_t)slices * rows + row) * cols + col;
-            const index_t from = p * stride + slice * lds + (row - slice * rows) * ld + col;
-            if (col + 32 * (EACH - 1) < cols) {
-                UNROLL for (int u = 0; u < EACH; ++u) each(at + 32 * u, from + 32 * u);
+            const index_t s = p * (index_t)slices + slice, from = p * stride + slice * lds + row * ld + col;
+            if (row < rows && col + 32 * (EACH - 1) < cols) {
+                UNROLL for (int u = 0; u < EACH; ++u) each(s, row, col + 32 * u, from + 32 * u, true);
             } else {
-                for (int u = 0; col + 32 * u < cols; ++u) each(at + 32 * u, from + 32 * u);
+                for (int u = 0; u < EACH && col + 32 * u < wide; ++u)
+                    each(s, row, col + 32 * u, from + 32 * u, row < rows && col + 32 * u < cols);
             }
         }
     }
 }
 
-// g, w (null: ones) and ratio are whole images.
+// g and w (null: ones) are whole images.
 extern "C" __global__ void __launch_bounds__(THREADS)
-expect(const real* __restrict__ hf, long long ldhf, long long lds, long long stride, int planes, unsigned slices,
-       unsigned rows, unsigned cols, const real* __restrict__ g, const real* __restrict__ w, real background, real floor,
-       real* __restrict__ ratio, double* control, double* sums, double* partial, unsigned* tickets) {
+expect(real* __restrict__ hf, long long ldhf, long long lds, long long stride, int planes, unsigned slices, unsigned rows,
+       unsigned cols, unsigned high, unsigned wide, const real* __restrict__ g, const real* __restrict__ w, real background,
+       real floor, double* control, double* sums, double* partial, unsigned* tickets) {
     if (control[DONE] != 0) return;
     double mine[OF_EXPECT] = {0};
-    pixels(ldhf, lds, stride, planes, slices, rows, cols, [&](index_t at, index_t from) {
+    pixels(ldhf, lds, stride, planes, slices, rows, cols, high, wide, [&](index_t s, unsigned row, unsigned col, index_t from, bool known) {
+        if (!known) {
+            hf[from] = 0;
+            return;
+        }
+        const index_t at = (s * rows + row) * cols + col;
         const real e = maximum(hf[from] + background, floor);
         const real counts = g[at], weight = w ? w[at] : real(1), quotient = counts / e;
-        ratio[at] = weight * quotient;
+        hf[from] = weight * quotient;
         mine[0] += weight * (e - counts + (quotient > 0 ? counts * log(quotient) : real(0)));
     });
     if (!grid_sum<THREADS>(mine, partial, tickets) || threadIdx.x > 0) return;
@@ -74,16 +74,19 @@ expect(const real* __restrict__ hf, long long ldhf, long long lds, long long str
     if (!(absolute(divergence) < infinite) || change <= control[TOLERANCE] || n >= control[LIMIT]) control[DONE] = 1;
 }
 
-// The scene `f` and the point take the place of those of the iteration before. Sensitivity 0: not seen.
+// The scene `f` and the point take the place of those before. Rows of f, and of `sensitivity` (0: not seen), are ldf apart,
+// those of the point ldpoint, `deep` a slice: whole lines of the cache, for to write others takes four times as long.
 extern "C" __global__ void __launch_bounds__(THREADS)
 advance(const real* __restrict__ top, long long ldtop, long long lds, long long stride, int planes, unsigned slices,
-        unsigned rows, unsigned cols, real* __restrict__ point, const real* __restrict__ sensitivity, real kept,
-        real low, real high, real* __restrict__ f, const double* control, double* sums, double* partial, unsigned* tickets) {
+        unsigned rows, unsigned cols, real* __restrict__ point, long long ldpoint, long long deep,
+        const real* __restrict__ sensitivity, real kept, real low, real high, real* __restrict__ f, long long ldf,
+        const double* control, double* sums, double* partial, unsigned* tickets) {
     if (control[DONE] != 0) return;
     const real a = (control[SINCE] - 1) / (control[SINCE] + 2);
     double mine[SUMS - OF_EXPECT] = {0, 0};
-    pixels(ldtop, lds, stride, planes, slices, rows, cols, [&](index_t at, index_t from) {
-        const real began = point[at], s = sensitivity[at], before = f[at];
+    pixels(ldtop, lds, stride, planes, slices, rows, cols, rows, cols, [&](index_t z, unsigned row, unsigned col, index_t from, bool) {
+        const index_t at = (z * rows + row) * ldf + col, here = (z * deep + row) * ldpoint + col;
+        const real began = point[here], s = sensitivity[at], before = f[at];
         real now = s > 0 ? began * maximum(top[from], real(0)) / s : began;
         now = now < low ? low : now > high ? high : now;
         const real moved = now - before;
@@ -92,7 +95,7 @@ advance(const real* __restrict__ top, long long ldtop, long long lds, long long 
         f[at] = now;
         // Not down to zero, from which no product returns.
         const real x = maximum(now + a * moved, kept * now);
-        point[at] = x < low ? low : x > high ? high : x;
+        point[here] = x < low ? low : x > high ? high : x;
     });
     if (!grid_sum<THREADS>(mine, partial, tickets) || threadIdx.x > 0) return;
     UNROLL for (int k = OF_EXPECT; k < SUMS; ++k) sums[k] = mine[k - OF_EXPECT];

@@ -10,7 +10,6 @@
 // the whole blocks out. Dynamic shared memory: LEAF * LEAF_PITCH elements. substitute: n^2 a right-hand side, L once.
 // Source: the GETS kernel of the thesis, by blocks; N. J. Higham, Accuracy and Stability, 2nd ed., sec. 14.2.
 
-
 extern __shared__ vector_t memory[];
 
 constexpr int SUBSTITUTE_THREADS = 512;

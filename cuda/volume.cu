@@ -1,15 +1,17 @@
 // Along the first axis of a volume's spectrum: transform, multiply by a symbol, transform back, in one pass.
 //
-// The simple version makes three: a transform there, a product, a transform back, each of which reads and writes a
-// whole torus. Here a block holds columns of numbers in shared memory from the first transform to the last. It reads
-// the slices that the volume has and writes those that are wanted, so that no slice of zeros is read or written.
+// The simple version makes three: a transform there, a product, a transform back, each of which reads and writes a whole
+// torus. Here a block holds columns of numbers in shared memory from the first transform to the last. It reads the slices that
+// the volume has and writes those that are wanted: none of zeros. Slices that mirror others are read from those, or added to
+// them, and need no transform of their own.
 //
 // Kernel (blocks of columns x THREADS / columns threads)
 //   depth   slices `given` in, `wanted` out, of a torus with as many as the product of the stages' radices
 // Bytes: the slices given and wanted once each, the symbol once.
-//
 // The forward stages decimate in frequency and leave the numbers in the order of reversed digits, the backward ones
 // take them from there, so that both work in place and nothing is reordered: the symbol is read in that order.
+
+#include "mirror.cuh"
 
 constexpr int THREADS = 256;
 
@@ -87,11 +89,13 @@ template <bool BACK> __device__ __forceinline__ void stage_of(unsigned radix, nu
     else stage<7, BACK>(tile, turns, length, n);
 }
 
-// spectra, by: slices of `plane` numbers. `stages` radices, four bits each, the first lowest. Shared memory: `length`
+// spectra, by: slices of `plane` numbers. Those given are continued to `filled`, `before` of them before the first; those
+// wanted were to `reached`, `ahead` of them. `stages` radices, four bits each, the first lowest. Shared memory: `length`
 // rows of blockDim.x numbers, as many numbers and as many unsigned.
 extern "C" __global__ void __launch_bounds__(THREADS)
-depth(real* spectra, unsigned given, unsigned wanted, unsigned length, long long radices, int stages, long long plane,
-      const real* by, int complex_symbol, int conjugate, real scale) {
+depth(real* spectra, unsigned given, unsigned before, unsigned filled, unsigned wanted, unsigned ahead, unsigned reached,
+      unsigned length, long long radices, int stages, long long plane, const real* by, int complex_symbol, int conjugate,
+      real scale) {
     extern __shared__ number tile[];
     number* const turns = tile + length * blockDim.x;
     unsigned* const frequency = (unsigned*)(turns + length);
@@ -115,7 +119,7 @@ depth(real* spectra, unsigned given, unsigned wanted, unsigned length, long long
         const bool inside = column < plane;
         number* const mine = tile + threadIdx.x;
         for (unsigned k = threadIdx.y; k < length; k += blockDim.y)
-            mine[k * blockDim.x] = inside && k < given ? numbers[k * plane + column] : number{0, 0};
+            mine[k * blockDim.x] = inside && k < filled ? numbers[source(k, before, given) * plane + column] : number{0, 0};
         __syncthreads();
         unsigned n = length;
         for (int s = 0; s < stages; ++s) {
@@ -135,7 +139,12 @@ depth(real* spectra, unsigned given, unsigned wanted, unsigned length, long long
             n *= radix;
             stage_of<true>(radix, tile, turns, length, n);
         }
-        for (unsigned k = threadIdx.y; k < wanted && inside; k += blockDim.y)
-            numbers[k * plane + column] = mine[k * blockDim.x];
+        for (unsigned k = threadIdx.y; k < wanted && inside; k += blockDim.y) {
+            number sum = {0, 0};
+            unsigned line;
+            UNROLL for (int u = 0; u < 3; ++u)
+                if (continued(u, k, ahead, wanted, reached, &line)) sum = sum + mine[line * blockDim.x];
+            numbers[k * plane + column] = sum;
+        }
     }
 }

@@ -213,6 +213,7 @@ def test_colour_and_stacks_equal_their_parts(rng, space):
         ((2, 9, 20, 22), (3, 5, 5), {}, r"three left, a volume, for a 3-D PSF, not 4"),
         ((9, 20, 22), (2, 3, 5, 5), {}, r"4 axes, shape \(2, 3, 5, 5\)"),
         ((9, 20, 22), (11, 5, 5), {"boundary": "zero"}, r"\(11 x 5 x 5\) is larger than the image \(9 x 20 x 22\)"),
+        ((9, 20, 22), (11, 5, 23), {"boundary": "unknown"}, r"\(11 x 5 x 23\) is larger than .*; only slices"),
         ((9, 20, 22), (3, 5, 5), {"origin": (2, 2)}, "index into the 3 x 5 x 5 PSF"),
         ((9, 20, 22), (3, 5, 5), {"method": "banded"}, "images of two axes only, and this problem has 3"),
         ((22,), (5,), {"mask": "auto"}, "of a line give the mask"),

@@ -14,7 +14,7 @@ from . import torus_gpu
 from .boundary import get_boundary
 from .matrix import DENSE_INSTEAD, check_geometry, convolution_matrix
 from .operator import LinearMap
-from .torus import Torus, corner
+from .torus import Torus, corner, fast_lengths
 
 
 class Blur(LinearMap):
@@ -70,10 +70,11 @@ class Blur(LinearMap):
         self.boundary = edge = get_boundary(boundary)
         self.psf, self.image_shape, self.origin = check_geometry(psf, shape, origin, longer=edge.open)
         self.scene_shape = tuple(n + edge.extra(m) for n, m in zip(self.image_shape, self.psf.shape, strict=True))
-        for size, pads in zip(self.image_shape, self._pads, strict=True):
-            edge.check(size, *pads)
-        lengths, self._torus_origin = zip(*map(edge.torus, self.image_shape, self.psf.shape, self.origin), strict=True)
-        self._lengths = lengths
+        if edge.continued:
+            for size, pads in zip(self.image_shape, self._pads, strict=True):
+                edge.check(size, *pads)
+        least = map(edge.torus, self.image_shape, self.psf.shape, self.origin)
+        self._least, self._torus_origin = zip(*least, strict=True)
         # What solvers need of any operator: see `Operator`.
         first = map(edge.offset, self.psf.shape, self.origin)
         self.crop = tuple(slice(a, a + n) for a, n in zip(first, self.image_shape, strict=True))
@@ -180,7 +181,8 @@ class Blur(LinearMap):
 
     def torus(self, device: Device = CPU) -> Torus:
         """The torus on which `forward` works."""
-        return self.cached(("torus", device), lambda: Torus(self._lengths, device))
+        least, wraps = self._least, self.boundary.wraps
+        return self.cached(("torus", device), lambda: Torus(least if wraps else fast_lengths(least, device), device))
 
     def transfer(self, dtype: DTypeLike = np.float64, device: Device = CPU) -> Array:
         """The PSF's half spectrum on the torus that `forward` uses, cached for each dtype and device.
@@ -210,7 +212,9 @@ class Blur(LinearMap):
         """
         f, device = self.checked(f, self.scene_shape, "the scene")
         torus, transfer = self.torus(device), self.transfer(f.dtype, device)
-        return torus.product(self._continued(f), transfer, shape=self.image_shape)
+        if self._by_kernels(f):
+            return self._product_by_kernels(f, torus, transfer, False)
+        return torus.product(self.continued(f), transfer, shape=self.image_shape)
 
     def adjoint(self, g: Array, overwrite: bool = False) -> Array:
         """The exact transpose of `forward`: Hᵀ g, for one image or a stack of them.
@@ -226,12 +230,20 @@ class Blur(LinearMap):
         f : (..., P, Q) array
         """
         g, device = self.checked(g, self.image_shape, "the image")
-        transfer, shape = self.transfer(g.dtype, device), None if self._by_kernels(g) else self._reached
-        return self._folded(self.torus(device).product(g, transfer, True, shape, overwrite))
+        torus, transfer = self.torus(device), self.transfer(g.dtype, device)
+        if self._by_kernels(g):
+            return self._product_by_kernels(g, torus, transfer, True)
+        return self.folded(torus.product(g, transfer, True, self._reached, overwrite))
 
     def _by_kernels(self, x: Array) -> bool:
         """Whether kernels of a GPU continue scenes like x on the torus itself, and fold them back."""
-        return is_cupy(x) and self.boundary.mirrors and self.psf.ndim == 2
+        if not (is_cupy(x) and x.size and self.boundary.mirrors and self.psf.ndim > 1):
+            return False
+        return self.psf.ndim == 2 or torus_gpu.serves_depth(self.torus(Device.of(x)).lengths[0], x.itemsize)
+
+    def _product_by_kernels(self, x: Array, torus: Torus, transfer: Array, conjugate: bool) -> Array:
+        shape = self.image_shape
+        return corner(torus_gpu.product(x, torus.lengths, transfer, conjugate, shape, self._pads), shape)
 
     @property
     def _reached(self) -> list[int]:
@@ -240,18 +252,18 @@ class Blur(LinearMap):
             return list(self.scene_shape)
         return [n + sum(p) for n, p in zip(self.image_shape, self._pads, strict=True)]
 
-    def _continued(self, f: Array) -> Array:
+    def continued(self, f: Array) -> Array:
         """Scenes, continued as far as the PSF reaches; on a GPU perhaps on the torus already."""
-        if self._by_kernels(f):
-            return torus_gpu.mirrored(f, self._lengths, self._pads)
+        if self.psf.ndim == 2 and self._by_kernels(f):
+            return torus_gpu.mirrored(f, self.torus(Device.of(f)).lengths, self._pads)
         if self.boundary.continued:
             for axis, pads in enumerate(self._pads):
                 f = self.boundary.extend(f, axis - self.psf.ndim, *pads)
         return f
 
-    def _folded(self, f: Array) -> Array:
-        """The transpose of `_continued`, from the torus."""
-        if self._by_kernels(f):
+    def folded(self, f: Array) -> Array:
+        """The transpose of `continued`, from the torus."""
+        if self.psf.ndim == 2 and self._by_kernels(f):
             return torus_gpu.folded(f, self.image_shape, self._pads)
         f = corner(f, self._reached)
         if not self.boundary.continued:
@@ -259,18 +271,6 @@ class Blur(LinearMap):
         for axis, pads in reversed([*enumerate(self._pads)]):
             f = self.boundary.fold(f, axis - self.psf.ndim, *pads)
         return f
-
-    def analysed(self, f: Array, device: Device = CPU) -> Array:
-        """Half spectra of scenes, continued as far as the PSF reaches, on the torus of `forward`."""
-        return self.torus(device).analyse(self._continued(f))
-
-    def seen(self, spectrum: Array, device: Device = CPU) -> Array:
-        """The images of half spectra on that torus: its first corner."""
-        return corner(self.torus(device).synthesise(spectrum), self.image_shape)
-
-    def folded(self, spectrum: Array, device: Device = CPU) -> Array:
-        """The scenes of half spectra on that torus, the transpose of `analysed`: what continued them is folded back."""
-        return self._folded(self.torus(device).synthesise(spectrum))
 
     # -- matrices ----------------------------------------------------------------------------
 

@@ -105,13 +105,13 @@ class Boundary(str):
         return m - 1 - o if self.open else 0
 
     def torus(self, n: int, m: int, o: int) -> tuple[int, int]:
-        """(length, position of the PSF's origin) of a circular convolution that is exact on the image."""
+        """(least length, position of the PSF's origin) of a circular convolution that is exact on the image."""
         if self.wraps:
             return n, o
         if self.dark:
             # What wraps round must only ever meet zeros on one side and discarded pixels on the other.
-            return scipy.fft.next_fast_len(n + max(o, m - 1 - o), real=True), o
-        return scipy.fft.next_fast_len(n + m - 1, real=True), m - 1
+            return n + max(o, m - 1 - o), o
+        return n + m - 1, m - 1
 
     def depth(self, m: int, o: int) -> int:
         """How deep from the edge the rows of HHᵀ differ from those of a circulant."""

@@ -78,7 +78,7 @@ def check_geometry(
 ) -> tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]:
     """(PSF, image shape, origin) of a blur, checked; the PSF is a read-only NumPy array.
 
-    `longer`: a volume may be shorter than the PSF, as stacks of few slices are.
+    `longer`: a volume may have fewer slices than the PSF, as stacks of few slices do.
     """
     h = asnumpy(check_psf(psf, axes=SPACES))
     h.flags.writeable = False
@@ -92,10 +92,11 @@ def check_geometry(
     image = tuple(check_count(n, f"shape[{axis}]") for axis, n in enumerate(sides))
     if max(image) > 2**60:
         raise ValueError(f"no memory holds an image of {by(image)} pixels, nor do tiles help: use a smaller one")
-    if not (longer and h.ndim == 3) and any(m > n for m, n in zip(h.shape, image, strict=True)):
+    within = slice(longer and h.ndim == 3, None)
+    if any(m > n for m, n in zip(h.shape[within], image[within], strict=True)):
         raise ValueError(
             f"the PSF ({by(h.shape)}) is larger than the image ({by(image)}); crop the PSF to where it is not "
-            "negligible or use a larger image"
+            "negligible or use a larger image" + "; only slices may be fewer than those of the PSF" * within.start
         )
     return h, image, tuple((m - 1) // 2 for m in h.shape) if origin is None else check_origin(origin, h.shape)
 

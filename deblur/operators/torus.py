@@ -76,7 +76,7 @@ class Torus:
         """F⁻¹ (by · F Rᵀ x), R the restriction to `x`'s size, or with the symbol's conjugate; the whole torus, or its
         first corner of a shape. With `overwrite` perhaps in the memory of x."""
         if self.device.gpu is not None and torus_gpu.serves(x, self.lengths, by):
-            shape = shape or self.lengths
+            shape = tuple(shape or self.lengths)
             return corner(torus_gpu.product(x, self.lengths, by, conjugate, shape), shape)
         spectrum = self.analyse(x, overwrite)
         if conjugate:  # in place: (s* h)* = s h*
@@ -106,7 +106,8 @@ class Torus:
         lines = self.device.fft.rfft(xp.asarray(psf, np.float64), self.lengths[-1])
         lines *= turns[-1][: lines.shape[-1]]
         out = xp.empty((*self.lengths[:-1], lines.shape[-1]), np.result_type(dtype, np.complex64))
-        step = max(1, (1 << 24) // math.prod(self.lengths[:-1]))  # columns: in double precision they are large
+        # Few columns at once: in double precision, three times, all would take six times the memory of the spectrum.
+        step = max(1, lines.shape[-1] // 8, (1 << 18) // math.prod(self.lengths[:-1]))
         for first in range(0, lines.shape[-1], step):
             part = lines[..., first : first + step]
             for axis in self._axes[-2::-1]:
@@ -120,7 +121,16 @@ class Torus:
         if self.device.gpu is not None and torus_gpu.serves_psf(psf, self.lengths):
             return torus_gpu.spectrum(psf, self.lengths, (0, 0), None)
         c = self.analyse(self.device.xp.asarray(psf))
-        return c.real**2 + c.imag**2
+        power = c.real**2
+        power += c.imag**2
+        return power
+
+
+def fast_lengths(least: Sequence[int], device: Device) -> tuple[int, ...]:
+    """Lengths of a torus, these at least, that are transformed fast."""
+    if device.gpu is not None:
+        return torus_gpu.fast_lengths(tuple(least))
+    return tuple(scipy.fft.next_fast_len(n, real=True) for n in least)
 
 
 def _slices(shape: Sequence[int]) -> list[tuple[int | slice, ...]]:

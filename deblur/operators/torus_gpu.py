@@ -1,17 +1,20 @@
 """Products on a torus on the GPU: cuFFT's plans, and ``pad.cu``, ``spectrum.cu`` and ``verify.cu`` between them.
 
-Transforms and products serve any number of axes; what moves pixels by kernels of its own (``pad.cu``, the spectra of
-small PSFs) serves two.
+Transforms and products serve any number of axes; the spectra of small PSFs two.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy
 
 from .. import kernels
 from ..device import Array, Shape, cupy, to_device
@@ -26,24 +29,24 @@ if TYPE_CHECKING:
 _AT = kernels.Constants("spectrum")
 _DEPTH = kernels.Constants("volume")
 
-#: Rows before and after, columns before and after, that continue a scene.
+#: Lines before and after, along each axis, that continue a scene.
 Pads = Sequence[tuple[int, int]]
 
 
-def plans(lengths: Shape, batch: int, dtype: np.dtype, padded: bool = False) -> Plans:
+def plans(lengths: Shape, batch: int, dtype: np.dtype, row: int = 0) -> Plans:
     """cuFFT's plans of so many real transforms, there and back (not divided by n), for the current stream.
 
-    With `padded` the rows of images are as long as those of their half spectra, and may be transformed in place.
+    `row`: how far rows of images lie apart. If as far as those of their half spectra they may be transformed in place.
     """
     # A plan has one work area, about twice what it transforms: it serves one stream, and one thread.
     user = cupy.cuda.get_current_stream().ptr, threading.get_ident()
-    key = ("plans", lengths, batch, dtype.char, padded, *user)
+    key = ("plans", lengths, batch, dtype.char, row, *user)
     nbytes = 4 * batch * math.prod(lengths) * dtype.itemsize
     device = cupy.cuda.runtime.getDevice()
-    return pool(device).get(key, lambda: new_plans(lengths, batch, dtype, padded), nbytes)
+    return pool(device).get(key, lambda: new_plans(lengths, batch, dtype, row), nbytes)
 
 
-def new_plans(lengths: Shape, batch: int, dtype: np.dtype, padded: bool = False) -> Plans:
+def new_plans(lengths: Shape, batch: int, dtype: np.dtype, row: int = 0) -> Plans:
     """A pair of plans that no other caller has."""
     from cupy.cuda import cufft
 
@@ -51,7 +54,7 @@ def new_plans(lengths: Shape, batch: int, dtype: np.dtype, padded: bool = False)
     there, back = (cufft.CUFFT_R2C, cufft.CUFFT_C2R) if dtype.char == "f" else (cufft.CUFFT_D2Z, cufft.CUFFT_Z2D)
     if len(lengths) == 1:
         return cufft.Plan1d(lengths[0], there, batch), cufft.Plan1d(lengths[0], back, batch)
-    whole = (*lengths[:-1], 2 * half[-1]) if padded else lengths
+    whole = (*lengths[:-1], row or lengths[-1])
     areas: list[MemoryPointer] = []
 
     def shared(nbytes: int) -> MemoryPointer:
@@ -92,19 +95,22 @@ def transforms(x: Array, lengths: Shape) -> bool:
     return len(lengths) in (1, 2, 3) and x.size > 0 and x.dtype.char in "fdFD"
 
 
-def product(x: Array, lengths: Shape, by: Array, conjugate: bool, shape: Sequence[int]) -> Array:
-    """F⁻¹ (by · F Rᵀ x) for images in the torus's first corner: a corner that holds one of `shape` at least."""
+def product(x: Array, lengths: Shape, by: Array, conjugate: bool, shape: Shape, pads: Pads = ()) -> Array:
+    """F⁻¹ (by · F Rᵀ x) for images in the torus's first corner: a corner that holds one of `shape` at least.
+
+    With `pads` scenes are mirrored so far beyond their edges first, or, with the conjugate, folded back in the end.
+    """
     if len(lengths) == 3:
-        return _product_of_volumes(x, lengths, by, conjugate, shape)
-    dtype, images = x.dtype, _whole(x, lengths)
+        return product_of_volumes(x, lengths, by, conjugate, shape, pads)
+    dtype, images = x.dtype, _whole(mirrored(x, lengths, pads) if pads and not conjugate else x, lengths)
     spectra = cupy.empty((len(images), *by.shape), np.result_type(dtype, np.complex64))
     there, back = plans(lengths, len(images), dtype)
     there.fft(images, spectra, 0)
     args = (spectra.view(dtype), len(images), by.size, *_symbol(by, dtype), conjugate, 1 / math.prod(lengths))
     kernels.spread("spectrum", "multiply", by.size, *args, dtype=dtype)
-    out = cupy.empty((len(images), *lengths), dtype)
+    out = cupy.empty((*x.shape[: -len(lengths)], *lengths), dtype)
     back.fft(spectra, out, 0)
-    return out.reshape(*x.shape[: -len(lengths)], *lengths)
+    return folded(out, shape, pads) if pads and conjugate else out
 
 
 def _symbol(by: Array, dtype: np.dtype) -> tuple[Array, bool]:
@@ -113,35 +119,51 @@ def _symbol(by: Array, dtype: np.dtype) -> tuple[Array, bool]:
     return (by.view(dtype), True) if by.dtype.kind == "c" else (by, False)
 
 
-def _product_of_volumes(x: Array, lengths: Shape, by: Array, conjugate: bool, shape: Sequence[int]) -> Array:
-    """The product in place: slices by cuFFT, few at once, as it needs their memory again; ``volume.cu`` between."""
-    dtype, (given, wanted) = x.dtype, (x.shape[-3], shape[0])
-    rows, wide = lengths[1], 2 * by.shape[-1]
-    images, most = x.reshape(-1, *x.shape[-3:]), max(given, wanted)
-    device = kernels.properties(cupy.cuda.runtime.getDevice())
-    chunk = max(most // 8, device.cache // (rows * wide * x.itemsize), 1)
-    out = cupy.empty((len(images), most, rows, wide), dtype)
-    columns = _columns(lengths[0], x.itemsize)
-    grid = min(-(-rows * wide // 2 // columns), 16 * device.multiprocessors)
-    how = grid, (columns, _DEPTH.THREADS // columns)
-    shared = lengths[0] * (2 * x.itemsize * (columns + 1) + 4)
+def product_of_volumes(
+    x: Array, lengths: Shape, by: Array, conjugate: bool, shape: Shape, pads: Pads = (), out: Array = None
+) -> Array:
+    """The product of volumes, in slices of (M, 2 (N // 2 + 1)) pixels of memory of its own, or `out`, which may hold x.
+
+    Slices are transformed by cuFFT, few at once, as it needs their memory again; ``volume.cu`` works between. They may
+    come as long as the torus, or longer, with zeros around them.
+    """
+    dtype, given, wanted = x.dtype, x.shape[-3], shape[0]
+    slices, none = (lengths[1], 2 * by.shape[-1]), 3 * [(0, 0)]
+    first, *rest = pads or none
+    even = math.prod(lengths[1:]) % 2 == 0  # cuFFT takes pairs of numbers
+    found = None
+    if even and out is None and not pads and shape[1:] == lengths[1:]:
+        found = cupy.empty((*x.shape[:-3], wanted, *lengths[1:]), dtype)
+    out = cupy.empty((*x.shape[:-3], max(given, wanted), *slices), dtype) if out is None else out
+    found = out if found is None else found
+    device, plane = kernels.properties(cupy.cuda.runtime.getDevice()), lengths[1] * by.shape[-1]
+    chunk = max(out.shape[-3] // 8, device.cache // (2 * plane * dtype.itemsize), 1)
+    columns = _columns(lengths[0], dtype.itemsize)
+    how = min(-(-plane // columns), 16 * device.multiprocessors), (columns, _DEPTH.THREADS // columns)
+    shared = lengths[0] * (2 * dtype.itemsize * (columns + 1) + 4)
     stages = _radices(lengths[0])
     radices = sum(radix << 4 * i for i, radix in enumerate(stages))
-    args = (given, wanted, lengths[0], radices, len(stages), rows * wide // 2, *_symbol(by, dtype), conjugate)
-    for image, volume in zip(images, out, strict=True):
-        _laid(image, (rows, wide), out=volume[:given])
+    spans = [(0, given), (0, wanted)]
+    spans[conjugate] = first[0], spans[conjugate][1] + sum(first)
+    symbol = *_symbol(by, dtype), conjugate, 1 / math.prod(lengths)
+    args = (given, *spans[0], wanted, *spans[1], lengths[0], radices, len(stages), plane, *symbol)
+    for image, volume, result in zip(*(a.reshape(-1, *a.shape[-3:]) for a in (x, out, found)), strict=True):
+        laid = image.shape[1] == lengths[1] and image.shape[2] >= lengths[2] and image.size % (2 * given) == 0
+        if not (laid and image.flags.c_contiguous and image.data.ptr % (2 * dtype.itemsize) == 0):
+            image = _laid(image, slices, none[1:] if conjugate else rest, out=volume[:given])
         for i in range(0, given, chunk):
-            _slices_in_place(volume[i : min(i + chunk, given)], lengths, back=False)
-        kernels.get("volume", "depth", dtype)(*how, volume, *args, 1 / math.prod(lengths), shared_mem=shared)
+            _slices(image[i : min(i + chunk, given)], volume[i : min(i + chunk, given)], lengths, back=False)
+        kernels.get("volume", "depth", dtype)(*how, volume, *args, shared_mem=shared)
         for i in range(0, wanted, chunk):
-            _slices_in_place(volume[i : min(i + chunk, wanted)], lengths, back=True)
-    return out[:, :wanted, :, : lengths[-1]].reshape(*x.shape[:-3], wanted, *lengths[1:])
+            _slices(volume[i : min(i + chunk, wanted)], result[i : min(i + chunk, wanted)], lengths, back=True)
+    return folded(out, shape[1:], rest) if pads and conjugate else found
 
 
-def _slices_in_place(slices: Array, lengths: Shape, back: bool) -> None:
-    """The transform of each slice, in rows that hold half a spectrum, or the one back."""
-    pair = slices, slices.view(np.result_type(slices.dtype, np.complex64))
-    plans(lengths[1:], len(slices), slices.dtype, padded=True)[back].fft(pair[back], pair[not back], 0)
+def _slices(x: Array, out: Array, lengths: Shape, back: bool) -> None:
+    """The transform of each slice, into rows that hold half a spectrum, or the one back; perhaps in place."""
+    kinds = [x.dtype, np.result_type(x.dtype, np.complex64)]
+    row = (out if back else x).shape[-1]
+    plans(lengths[1:], len(x), x.dtype, row)[back].fft(x.view(kinds[back]), out.view(kinds[not back]), 0)
 
 
 def _radices(length: int) -> list[int]:
@@ -164,9 +186,28 @@ def _columns(length: int, itemsize: int) -> int:
 def serves(x: Array, lengths: Shape, by: Array) -> bool:
     """Whether `product` takes these arrays."""
     fits = x.size and len(lengths) in (1, 2, 3) and max(lengths) < 1 << 31 and by.shape == half_of(lengths)
-    if fits and len(lengths) == 3:
-        fits = max(_radices(lengths[0]), default=1) <= 7 and _columns(lengths[0], x.itemsize) > 0
+    fits = fits and (len(lengths) < 3 or serves_depth(lengths[0], x.itemsize))
     return bool(fits) and x.dtype.kind == "f" and by.dtype in (x.dtype, np.result_type(x.dtype, np.complex64))
+
+
+def serves_depth(length: int, itemsize: int) -> bool:
+    """Whether ``volume.cu`` transforms lines of that length."""
+    return max(_radices(length), default=1) <= 7 and _columns(length, itemsize) > 0
+
+
+@functools.cache
+def fast_lengths(least: Shape) -> Shape:
+    """Those for which cuFFT takes least: ``lengths.json`` has the times of as many columns, and rows, of each length.
+
+    It takes 5-smooth columns of one length by one kernel, and of the next by three.
+    """
+    times = json.loads((Path(__file__).parent / "lengths.json").read_text())
+    tables = [times["columns"], times["rows"]]
+    found = [scipy.fft.next_fast_len(n, real=True) for n in least]
+    for axis in range(-min(len(least), 2), 0):
+        table = {int(n): t for n, t in tables[axis].items() if least[axis] <= int(n) <= 1.2 * least[axis]}
+        found[axis] = min(table, key=lambda n: table[n], default=found[axis])
+    return tuple(found)
 
 
 def half_of(lengths: Shape) -> Shape:

@@ -246,10 +246,11 @@ class VaryingBlur(LinearMap):
         g : (..., M, N) array
         """
         f, device = self.checked(f, self.scene_shape, "the scene")
-        blur, spectrum = self.mean_blur, self.mean_blur.analysed(f, device)
+        torus, shape = self.mean_blur.torus(device), self.image_shape
+        spectrum = torus.analyse(self.mean_blur.continued(f))
         room, out = device.xp.empty_like(spectrum), None
         for w, t in zip(self._weights(f.dtype, device), self._transfers(f.dtype, device), strict=True):
-            part = blur.seen(device.xp.multiply(spectrum, t, out=room), device)
+            part = torus.synthesise(device.xp.multiply(spectrum, t, out=room), shape=shape)
             part *= w
             out = part if out is None else device.xp.add(out, part, out=out)
         return out
@@ -276,7 +277,7 @@ class VaryingBlur(LinearMap):
             device.xp.conj(part, out=part)
             part *= t
             total = part if total is None else device.xp.add(total, part, out=total)
-        return self.mean_blur.folded(device.xp.conj(total, out=total), device)
+        return self.mean_blur.folded(torus.synthesise(device.xp.conj(total, out=total)))
 
 
 def check_grid(grid: Any) -> Any:

@@ -63,15 +63,18 @@ def memory(problem: Problem) -> float:
     boxed = problem.bounds is not None or operator.boundary.dark or not regularizers
     parts += 3 * (operator.terms - 1) if splits(operator) else 0
     blur = operator.mean_blur if splits(operator) else operator.shift_invariant
-    shape = operator.scene_shape if blur is None or operator.boundary.continued else blur.torus().lengths
+    shape = operator.scene_shape if blur is None or operator.boundary.continued else blur.torus(problem.device).lengths
     domain = math.prod(shape) * problem.dtype.itemsize
     # Each core has a block of the differences, the relaxed and the new ones, and of what their proximal map takes.
     blocks = 0 if problem.device.gpu is not None else min(cores() << 19, problem.frames * domain) * 4 * parts
     # Two copies of each split's images, one split being the data's; x, the next x, K x, the right-hand side, a
     # spectrum; K, |K|² and the step's inverse in frequency; the image's own data. Of volumes on the host K x has the
     # memory of its spectrum; on a GPU the data and W are there, too.
-    arrays = 12 if problem.device.gpu is not None else 9 if problem.axes == 3 else 10
-    return problem.frames * domain * (arrays + 2 * parts + 2 * boxed) + blocks + freed(domain)
+    # CuPy's operations, by which volumes are stepped on a GPU, take more for whole arrays.
+    arrays, each = (9, 2.0) if problem.axes == 3 else (10, 2.0)
+    if problem.device.gpu is not None:
+        arrays, each = (14, 4.0) if problem.axes == 3 else (12, 2.0)
+    return problem.frames * domain * (arrays + each * parts + 2 * boxed) + blocks + freed(domain)
 
 
 def prepare(problem: Problem) -> Admm:

@@ -44,7 +44,7 @@ def refuses(problem: Problem) -> str | None:
 
 def memory(problem: Problem) -> float:
     """Bytes of the verification, which takes more than the solve: see the terms."""
-    size, frames, torus = problem.dtype.itemsize, problem.frames, math.prod(problem.blur.torus().lengths)
+    size, frames, torus = problem.dtype.itemsize, problem.frames, math.prod(problem.blur.torus(problem.device).lengths)
     # The eigenvalues and the filter; the PSF's spectrum on the torus; of each frame the scene, and for Hf the
     # continued scene, its spectrum, and, but for volumes on the host, the same with zeros.
     products = 2 if problem.axes == 3 and problem.device.gpu is None else 3

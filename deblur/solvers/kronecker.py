@@ -68,7 +68,10 @@ def memory(problem: Problem) -> float:
     """Bytes of the decompositions and of arrays of the scene's size."""
     scene = problem.blur.scene_shape
     squares = sum(n * n for n in scene)
-    return (6 * squares + (2 + 4 * problem.frames) * math.prod(scene)) * problem.dtype.itemsize
+    arrays = (2 + 4 * problem.frames) * math.prod(scene)
+    if problem.device.gpu is not None and problem.axes == 3:  # the PSF's spectrum, with which a solution is verified
+        arrays += math.prod(scene) + math.prod(problem.blur.torus(problem.device).lengths)
+    return (6 * squares + arrays) * problem.dtype.itemsize
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:

@@ -45,7 +45,8 @@ def memory(problem: Problem) -> float:
     """Bytes: see `deblur.problem`."""
     if not problem.quadratic:
         return admm.memory(problem)
-    return 14.0 * math.prod(problem.operator.scene_shape) * problem.frames * problem.dtype.itemsize
+    arrays = 19.0 if problem.device.gpu is not None and problem.axes == 3 else 14.0
+    return arrays * math.prod(problem.operator.scene_shape) * problem.frames * problem.dtype.itemsize
 
 
 def prepare(problem: Problem) -> Factor:

@@ -108,10 +108,13 @@ def memory(problem: Problem) -> float:
     blur = operator.shift_invariant
     if blur is None:
         return 16.0 * scene * problem.frames
-    torus = math.prod(blur.torus().lengths) * size
+    torus = math.prod(blur.torus(problem.device).lengths) * size
 
     def run(frames: float, scene: float, torus: float, image: float) -> float:
         # Of each frame point, scene, spectrum, of images twice, and image; Hᵀw, on a GPU another; the PSF's spectrum.
+        # Of volumes on a GPU, in the beginning, the first scene and Hᵀw twice each, point and product on the torus.
+        if problem.device.gpu is not None and problem.axes == 3:
+            return frames * (4 * scene + 2 * torus + image * operator.boundary.continued) + torus
         fixed = (1 + (problem.device.gpu is not None)) * scene + torus
         return frames * (2 * scene + (1 + (problem.axes < 3)) * torus + image) + fixed
 
@@ -282,8 +285,8 @@ def _step(pixels: float, axes: int) -> int:
 
 def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
     """The level below which no scene pixel is taken to lie: from the darkest local mean of the image down, while one of
-    two images with independent noise predicts the other no worse. Two pixels count as one along the axes on which the
-    PSF is long; of a large image the prediction is measured in two windows."""
+    two images with independent noise predicts the other no worse, then up by half a step and a quarter. Two pixels
+    count as one along the axes on which the PSF is long; of a large image the prediction is measured in two windows."""
     xp, blur, (low, high) = problem.xp, problem.operator.shift_invariant, problem.bounds or (0.0, math.inf)
     if blur is None:
         return low
@@ -326,6 +329,9 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
         if not (found := unlikely(level)) <= least:
             break
         best, least = level, found
+    for step in ((highest - low) / 16, (highest - low) / 32):  # of what the last step passed over
+        if best + step <= highest and (found := unlikely(best + step)) <= least:
+            best, least = best + step, found
     return best
 
 
@@ -363,12 +369,13 @@ class _Run:
         self.floor = g.dtype.type(np.finfo(g.dtype).eps * self.mean)
         # Its own memory: of what `adjoint` returns, the whole torus may remain.
         sensitivity = combined(problem.operator.adjoint(xp.ascontiguousarray(w)))
-        most = sensitivity.max(axis=tuple(range(2, sensitivity.ndim)), keepdims=True)
+        most = xp.asarray([largest(x) for x in sensitivity.reshape(-1, *shape[2:])], g.dtype)
+        most = most.reshape(*sensitivity.shape[:2], *[1] * (len(shape) - 2))
         # Below the root of eps the transforms' rounding would decide the quotient.
         share = np.sqrt(np.finfo(sensitivity.dtype).eps)
         sensitivity = pixelwise(lambda _, s, most, share: s * (s > share * most), sensitivity, most, share)
         self.sensitivity = xp.broadcast_to(sensitivity, shape)
-        self.point = xp.empty(shape, g.dtype)
+        self.point: Array = None
         self.objective = self.change = self.agreed = math.inf
         self.consensus, self.few_agreed, self.ended = problem.stop.consensus and not watched, False, False
         self.watched, self.ahead = watched or self.consensus, int(problem.device.gpu is not None)
@@ -381,9 +388,9 @@ class _Run:
         level = max(self.mean - self.problem.fidelity.background, 0.01 * self.mean) / self.problem.operator.dc_gain
         low, high = self.bounds
         if start is None:
-            return self.xp.full(self.point.shape, min(max(level, low), high), self.g.dtype)
+            return self.xp.full(self.sensitivity.shape, min(max(level, low), high), self.g.dtype)
         # A zero would remain zero.
-        return self.xp.ascontiguousarray(start.clip(max(1e-6 * level, low), high).reshape(self.point.shape))
+        return self.xp.ascontiguousarray(start.clip(max(1e-6 * level, low), high).reshape(self.sensitivity.shape))
 
     def ascent(self, ratio: Array) -> Array:
         """Hᵀ of w g/(Hf + b), which may be overwritten; with consensus Hᵀw where two images disagree."""
@@ -406,12 +413,12 @@ class _Run:
 
         On a GPU `point` is valid for the last iteration alone, and one ahead for those that are watched.
         """
-        self.point[...] = first = self.first(start)
-        with BlockMap(self.problem, self.point.shape) as blocks:
+        with BlockMap(self.problem, self.sensitivity.shape) as blocks:
             if self.problem.device.gpu is not None:
-                steps: Any = richardson_lucy_gpu.GpuSteps(self, first, tolerance, limit)
+                steps: Any = richardson_lucy_gpu.GpuSteps(self, self.first(start), tolerance, limit)
             else:
-                steps = _ArraySteps(self, first, blocks)
+                self.point = self.first(start)
+                steps = _ArraySteps(self, self.point.copy(), blocks)
             n, before = 0, -1
             while n > before:
                 before = n

@@ -2,6 +2,9 @@
 
 An iteration of images is captured as a CUDA graph once a run and replayed (`deblur.graphs.Loop`); the host looks at the
 numbers every few iterations. Large ones are not captured: a graph's memory is its own.
+
+Volumes are never copied: the point lies in a torus, with zeros around it, and its slices are transformed into another
+one. All else happens in the memory of that, w g/(Hf + b) in the place of Hf, and zeros around it.
 """
 
 from __future__ import annotations
@@ -11,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array, cupy
+from ..device import Array, Device, cupy
 from ..graphs import Loop
+from ..operators.torus import corner
+from ..operators.torus_gpu import product_of_volumes, serves
 
 if TYPE_CHECKING:
     from .richardson_lucy import _Run
@@ -27,7 +32,7 @@ class GpuSteps:
     Parameters
     ----------
     run : _Run
-        Its `point` is that of the last iteration.
+        Its `point`, which is made here, is that of the last iteration.
     first : (n, c, P, Q) array
         The scene to begin with.
     tolerance, limit : float, int
@@ -36,10 +41,20 @@ class GpuSteps:
     """
 
     def __init__(self, run: _Run, first: Array, tolerance: float, limit: int) -> None:
-        self._run, self._point, self._limit, self._f = run, run.point, limit, first
-        self._g, self._sensitivity = cupy.ascontiguousarray(run.g), cupy.ascontiguousarray(run.sensitivity)
+        self._run, self._limit, blur, device = run, limit, run.problem.operator.shift_invariant, Device.of(first)
+        self._torus, self._room, shape = None, None, first.shape
+        if blur is not None and run.problem.axes == 3 and not (blur.boundary.continued or run.consensus):
+            lengths, by = blur.torus(device).lengths, blur.transfer(first.dtype, device)
+            if serves(first, lengths, by):
+                self._torus, shape = (lengths, by), (*shape[:3], *lengths[1:])
+                self._room = cupy.empty((*shape[:4], 2 * by.shape[-1]), first.dtype)
+        self._f, self._sensitivity, self._point = map(_lined, (first.shape, first.shape, shape), 3 * [first.dtype])
+        views = [corner(x, first.shape[2:]) for x in (self._f, self._sensitivity, self._point)]
+        for view, x in zip(views, (first, run.sensitivity, first), strict=True):
+            view[...] = x
+        _, run.sensitivity, run.point = views
+        self._g = cupy.ascontiguousarray(run.g)
         self._w = cupy.ascontiguousarray(run.w) if any(run.w.strides) else None
-        self._ratio = cupy.empty_like(self._g)
         control = np.zeros(_AT.CONTROL + _AT.BATCH * _AT.RECORD)
         control[_AT.TOLERANCE], control[_AT.LIMIT], control[_AT.FLOOR] = tolerance, limit, run.floor
         self._control = cupy.asarray(control)
@@ -59,20 +74,35 @@ class GpuSteps:
         return records[[i % _AT.BATCH for i in range(n, int(control[_AT.COUNT]))]].tolist()
 
     def _iteration(self) -> None:
-        run, (low, high) = self._run, self._run.bounds
-        operator, background = run.problem.operator, run.problem.fidelity.background
-        dtype, launch = self._f.dtype, self._reduction.launch
+        run, torus, dtype, launch = self._run, self._torus, self._f.dtype, self._reduction.launch
+        operator, background, (low, high) = run.problem.operator, run.problem.fidelity.background, run.bounds
+        image, scene = operator.image_shape, operator.scene_shape
+        if torus is None:
+            room = operator.forward(run.point)
+        else:
+            room = product_of_volumes(self._point, *torus, False, image, out=self._room)
+        seen, *lie = _volumes(corner(room, image))
         launch(
-            "expect", *_volumes(operator.forward(self._point)), self._g, self._w, background, run.floor,
-            self._ratio, self._control, self._sums, dtype=dtype,
+            "expect", seen, *lie, *(lie if torus is None else room.shape)[-2:], self._g, self._w, background, run.floor,
+            self._control, self._sums, dtype=dtype,
         )  # fmt: skip
         run.ended = run.few_agreed
         if run.ended:
             return
+        if torus is None:
+            room = run.ascent(seen.reshape(self._g.shape))
+        else:
+            product_of_volumes(room[..., : image[0], :, :], *torus, True, scene, out=room)
         launch(
-            "advance", *_volumes(run.ascent(self._ratio)), self._point, self._sensitivity, run.least_share, low,
-            high, self._f, self._control, self._sums, dtype=dtype,
+            "advance", *_volumes(corner(room, scene)), self._point, *_volumes(self._point)[:-3:-1], self._sensitivity,
+            run.least_share, low, high, self._f, self._f.shape[-1], self._control, self._sums, dtype=dtype,
         )  # fmt: skip
+
+
+def _lined(shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """Zeros, in rows that begin at whole lines of the cache."""
+    line = 128 // dtype.itemsize
+    return cupy.zeros((*shape[:-1], -(-shape[-1] // line) * line), dtype)
 
 
 def _volumes(x: Array) -> tuple[Array, int, int, int, int, int, int, int]:

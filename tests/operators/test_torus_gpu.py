@@ -104,16 +104,16 @@ def test_four_threads_on_four_streams_do_not_meet(cupy, rng, on_four_streams):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("psf", [(1, 1), (5, 4), (9, 1), (1, 12), (9, 12)])  # the last as large as the image
+@pytest.mark.parametrize("psf", [(1, 1), (5, 4), (9, 1), (1, 12), (9, 12), (1, 1, 1), (4, 5, 3), (7, 9, 12), (7, 1, 2)])
 def test_a_mirrored_scene_is_blurred_as_on_the_cpu_and_back(cupy, rng, dtype, psf):
-    blur = Blur(rng.random(psf), (9, 12), "reflect", origin=(psf[0] // 3, psf[1] - 1))
-    x = rng.standard_normal((2, 3, 9, 12))
+    x = rng.standard_normal((2, 3, *(7, 9, 12)[-len(psf) :]))
+    blur = Blur(rng.random(psf), x.shape[2:], "reflect", origin=(psf[0] // 3, *(m - 1 for m in psf[1:])))
     for product in (blur.forward, blur.adjoint):
         here, there = product(x), product(cupy.asarray(x.astype(dtype)))
         assert there.dtype == dtype
         assert np.linalg.norm(there.get() - here) <= 20 * np.finfo(dtype).eps * np.linalg.norm(here)
     part = cupy.asarray(x)[..., ::2, ::-1]  # not as it lies in memory
-    small = Blur(np.ones((3, 2)), part.shape[-2:], "reflect")
+    small = Blur(np.ones((3, 2, 2)[-len(psf) :]), part.shape[2:], "reflect")
     assert bool((small.forward(part) == small.forward(part.copy())).all())
 
 

@@ -435,11 +435,12 @@ OPTIONS = {}, {"lam": 2e-3}, {"weights": True}, {"bounds": (0.05, 0.7)}, {"conse
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("boundary", ["unknown", "reflect"])
+@pytest.mark.parametrize("boundary", ["unknown", "reflect", "zero"])
+@pytest.mark.parametrize(("shape", "psf"), [((2, 3, 37, 41), (7, 6)), ((2, 3, 8, 13, 17), (4, 3, 5))])
 @pytest.mark.parametrize("options", OPTIONS)
-def test_the_kernels_take_the_cpus_steps(cupy, rng, options, boundary):
-    shape = (2, 3, 37, 41)
-    blur = Blur(deblur.psf.camera_shake(7, 3), shape[2:], boundary)
+def test_the_kernels_take_the_cpus_steps(cupy, rng, options, shape, psf, boundary):
+    h = rng.random(psf) ** 3
+    blur = Blur(h / h.sum(), shape[2:], boundary)
     scenes = rng.random((*shape[:2], *blur.scene_shape)) ** 4
     g = rng.poisson(200 * blur.forward(scenes).clip(0)) / 200
     given = {"lam": 0.0, "max_iterations": 30, "background": 0.01, "data": "poisson", **options}
