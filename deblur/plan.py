@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError
 from .methods import METHODS, Choice, choose
