@@ -242,7 +242,7 @@ def test_a_preconditioner_of_all_psfs_saves_iterations(monkeypatch):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda h: VaryingBlur(h[0], (9, 9)), "with positions"),
+        (lambda h: VaryingBlur(h[0], (9, 9)), "with their positions"),
         (lambda h: VaryingBlur(h[0], (9, 9), positions=[[0, 0]]), r"\(2, 2\)"),
         (lambda h: VaryingBlur(h[0], (9, 9), positions=[[0, 0], [0, 40]]), "position 1.*outside"),
         (lambda h: VaryingBlur(h[0], (9, 9), positions=[[1, 1], [1, 1]]), "average them"),

@@ -191,7 +191,7 @@ def test_load_of_a_header_that_promises_more_than_the_file_holds(tmp_path, suffi
     else:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("psf.npy", buffer.getvalue() + bytes(80))
-    with little_memory(), pytest.raises(ValueError, match=r"h.np.* header promises .* and it holds 208 bytes"):
+    with little_memory(), pytest.raises(ValueError, match=r"h.np.* header promises .* and it has 208 bytes"):
         psf.load(path)
 
 
