@@ -61,7 +61,7 @@ class Exact(LinearMap):
         self.mean_blur = deblur.Blur(mean, (size, size), "reflect")
         self.image_shape = self.scene_shape = (size, size)
         self.crop, self.boundary = self.mean_blur.crop, self.mean_blur.boundary
-        self.gain = self.brightness = 1.0
+        self.norm_bound = self.dc_gain = 1.0
         self.nonnegative = True
 
     def power(self, torus: Any) -> np.ndarray:
@@ -77,7 +77,7 @@ class Exact(LinearMap):
             for j in range(size)
         )
 
-    def adjoint(self, g: np.ndarray) -> np.ndarray:
+    def adjoint(self, g: np.ndarray, overwrite: bool = False) -> np.ndarray:
         m, n = g.shape[-2:]
         size = 2 * REACH + 1
         out = np.zeros((*g.shape[:-2], m + 2 * REACH, n + 2 * REACH))
