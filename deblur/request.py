@@ -209,7 +209,7 @@ def check_request(
         boundary = psf.boundary
         if isinstance(psf, AdaptedOperator) and device.gpu is not None:
             raise TypeError("this operator computes on the CPU, and the image is on the GPU: give cupy.asnumpy(image)")
-    operator_for = functools.partial(_operator, psf, o["psfs"], shape, o["origin"])
+    operator_for = functools.partial(_operator, psf, o["psfs"], shape, o["origin"], isinstance(lam, str))
     noise, data = o["noise"], o["data"] or (row.fidelity if row else "gaussian")
     fidelity, counts = DataFidelity(data, float(o["background"] or 0.0), o["delta"] or 0.0), data == "poisson"
     if isinstance(noise, tuple) and not counts:
@@ -293,8 +293,8 @@ def refuses_natural(problem: Problem) -> str | None:
     return None
 
 
-def _operator(psf: Any, psfs: Any, shape: tuple[int, ...], origin: Any, boundary: str) -> Operator:
-    """The blur by one PSF, by one for each colour, or by one that varies."""
+def _operator(psf: Any, psfs: Any, shape: tuple[int, ...], origin: Any, clean: bool, boundary: str) -> Operator:
+    """The blur by one PSF, by one for each colour, or by one that varies; `clean`: without noise that was cut off."""
     if psf is psfs is None:
         raise TypeError("give the PSF: psf=..., or psfs=... for one that varies across the picture")
     if psf is not None and psfs is not None:
@@ -314,8 +314,8 @@ def _operator(psf: Any, psfs: Any, shape: tuple[int, ...], origin: Any, boundary
     if psf.ndim == 3 and len(tuple(shape)) == 2:  # (C, m, n)
         return VaryingBlur(psf[None, None], shape, boundary, origin=origin)
     blur = Blur(psf, shape, boundary, origin=origin)
-    clean = without_cut_off_noise(blur.psf) if psf.ndim == 2 else blur.psf
-    return blur if clean is blur.psf else Blur(clean, shape, boundary, origin=origin)
+    h = without_cut_off_noise(blur.psf) if clean and psf.ndim == 2 else blur.psf
+    return blur if h is blur.psf else Blur(h, shape, boundary, origin=origin)
 
 
 def _regularizer(method: str, asked: list[str], denoiser: Any) -> tuple[str, str]:

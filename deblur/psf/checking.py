@@ -25,7 +25,7 @@ import scipy
 
 from .estimate import centre, centre_of_gravity, grey, listed, middle, pixels
 from .models import unit_sum
-from .shaping import resample
+from .shaping import cut_off_noise, resample
 from .spectra import PictureSpectrum, compressed
 
 _SCALES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25, 1.4, 1.7, 2.0)  # sizes of the PSF, over its own, to compare
@@ -202,11 +202,13 @@ def checked_picture(image: Any) -> np.ndarray:
 
 
 def mismatch(image: np.ndarray, psf: np.ndarray) -> str | None:
-    """A warning with advice if the middle of an image (M, N) shows clearly that the PSF is rotated or of another size,
-    else None. It runs unasked in every restoration: it takes a few hundredths of a second and needs more evidence than
-    `check`."""
+    """A warning with advice if the PSF holds noise that was cut off at zero, or if the middle of an image (M, N) shows
+    clearly that the PSF is rotated or of another size, else None. It runs unasked in every restoration: it takes a few
+    hundredths of a second and needs more evidence than `check`."""
     if image.ndim != 2 or min(image.shape) < 128 or max(psf.shape) < 3 or psf.min() < 0 or not psf.sum() > 0:
         return None
+    if noise := cut_off_noise(psf):
+        return f"{noise:.0%} of its light is noise that was cut off at zero: try deblur.psf.denoise(psf)"
     h, picture = unit_sum(psf), middle(image, 256)
     if not (np.isfinite(picture).all() and np.ptp(picture) > 0):
         return None

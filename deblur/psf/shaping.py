@@ -183,17 +183,24 @@ def denoise(psf: Any, noise: float | None = None) -> np.ndarray:
     return unit_sum(np.maximum(h * gains(h, noise**2), 0))
 
 
-def without_cut_off_noise(psf: np.ndarray) -> np.ndarray:
-    """A PSF (m, n) by `denoise`, of the same sum, with a warning, if its border is noise that was cut off at zero and
-    lifts it by more than 3 % of the light; else the PSF itself."""
+def cut_off_noise(psf: np.ndarray) -> float:
+    """The share of the light of a PSF (m, n) that is noise which was cut off at zero; 0 if that is below 3 %.
+
+    Its border shows it, far below the peak. Without an order but near the peak is light, as of a mask in an aperture.
+    """
     edge, light = border(psf), float(psf.sum())
     share = float(edge.mean()) * psf.size / light if light > 0 and psf.min() >= 0 else 0.0
-    if not (share > 0.03 and is_cut_off(edge)):
+    return share if share > 0.03 and is_cut_off(edge) and edge[edge > 0].mean() < 0.06 * psf.max() else 0.0
+
+
+def without_cut_off_noise(psf: np.ndarray) -> np.ndarray:
+    """The PSF by `denoise`, of the same sum, with a warning, where `cut_off_noise` finds some; else the PSF itself."""
+    if not (share := cut_off_noise(psf)):
         return psf
     warn(
         f"{share:.0%} of the PSF's light is noise cut off at zero, and removed; deblur.Blur(psf, ...) is used as it is"
     )
-    return denoise(psf) * light
+    return denoise(psf) * psf.sum()
 
 
 def is_cut_off(values: np.ndarray) -> bool:

@@ -17,6 +17,7 @@ from ..frames import Axes, min_float_dtype
 from ..image import as_float
 from ..operators.matrix import SPACES, check_psf
 from ..options import Options, takes_options
+from ..psf.shaping import without_cut_off_noise
 from ..threads import cores
 from . import refining
 from .checks import measured, with_measured_overlap
@@ -125,6 +126,8 @@ class Tiling:
                 f"the PSF has shape {h.shape}; it may have one axis for each of the image's, {layout.space}, or one "
                 f"more, for one for each frame ({layout.frames})"
             )
+        if isinstance(lam, str) and psfs.ndim == 3:
+            psfs = np.stack([without_cut_off_noise(one) for one in psfs])
         self._psf_shape, self._side = psfs.shape[1:], round(_SAMPLE ** (2 / len(layout.space)))
         decided = decide(psfs, layout.space, lam, rest, self._corners, lambda: self.samples)
         self.lam = decided.lam

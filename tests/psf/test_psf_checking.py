@@ -7,7 +7,7 @@ import pytest
 
 import deblur
 from deblur import cli, plot, psf
-from deblur.psf import checking
+from deblur.psf import checking, shaping
 
 SCENE = deblur.data.load("camera")[60:300, 60:300]
 RIGHT = {
@@ -72,13 +72,23 @@ def test_a_mismatch_needs_strong_evidence_of_another_size():
     assert checking.mismatch(np.full((400, 400), np.nan), disk) is None
 
 
-def test_noise_of_the_psf_that_was_cut_off_at_zero_is_removed_unless_it_is_an_operator():
+def test_noise_of_the_psf_that_was_cut_off_at_zero_is_removed_with_an_automatic_lambda():
     noisy = np.maximum(np.pad(psf.disk(9), 8) + 1e-3 * np.random.default_rng(0).standard_normal((25, 25)), 0)
     seen = picture(psf.disk(9))
     with pytest.warns(deblur.PSFWarning, match="2.% of the PSF's light is noise"):
         found = deblur.solve(seen, noisy).blur.psf
     np.testing.assert_allclose(found, noisy.sum() * psf.denoise(noisy), rtol=1e-9)
-    assert np.array_equal(deblur.solve(seen, deblur.Blur(noisy, seen.shape, "unknown")).blur.psf, noisy)
+    for given, *lam in ((deblur.Blur(noisy, seen.shape, "unknown"),), (noisy, 0.01)):
+        with pytest.warns(deblur.PSFWarning, match="noise that was cut off at zero: try"):
+            assert np.array_equal(deblur.solve(seen, given, *lam).blur.psf, noisy)
+
+
+@pytest.mark.parametrize("values", [np.ones_like, np.sqrt, np.square])
+def test_the_light_of_a_psf_without_an_order_is_no_noise(rng, values):
+    for _ in range(200):
+        coded = values(rng.random(tuple(rng.integers(8, 24, 2))))
+        coded *= rng.random(coded.shape) < rng.uniform(0.2, 0.8)
+        assert shaping.cut_off_noise(coded) == 0
 
 
 def test_a_displaced_psf_fits_and_is_reported():
