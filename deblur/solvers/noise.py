@@ -298,15 +298,15 @@ def estimate_noise_model(g: Array) -> NoiseModel:
         return NoiseModel(0.0, 0.0)
     parts = np.array_split(np.argsort(means), max(1, min(16, len(means) // 40)))
     values, line = np.array([means[part].mean() for part in parts]), np.ones(len(means))
-    rounding = step_of(g) ** 2 / 12
-    sides = np.stack([values, np.ones_like(values)], axis=1)
+    rounding, unit = step_of(g) ** 2 / 12, float(values.mean()) or 1.0
+    sides = np.stack([np.ones_like(values), values / unit], axis=1)  # of one brightness alone the noise is not photons'
     for _ in range(6):
         quiet = [_quiet(least[part] / line[part], freedom) for part in parts]
         variances = np.array([power * line[part].mean() for power, part in zip(quiet, parts, strict=True)])
         weight = 1 / variances
         for _ in range(6):
-            (gain, square), _ = nnls(sides * weight[:, None], (variances - rounding) * weight)
-            square += rounding
+            (square, gain), _ = nnls(sides * weight[:, None], (variances - rounding) * weight)
+            square, gain = square + rounding, gain / unit
             fidelity = np.maximum(gain * values + square, np.finfo(float).tiny)
             weight = np.minimum(fidelity / variances, 1) ** 2 / fidelity
         line = np.maximum(gain * means + square, np.finfo(float).tiny)

@@ -34,6 +34,9 @@ def test_the_noise_estimate_scales_and_takes_stacks(xp, rng, unit):
     g = rng.standard_normal((2, 60, 70))
     one = [estimate_noise(xp.asarray(frame)) for frame in g]
     np.testing.assert_allclose(estimate_noise(xp.asarray(unit * g)), unit * np.hypot(*one) / np.sqrt(2), rtol=1e-12)
+    small = rng.random((8, 12))  # of one brightness
+    models = np.array([estimate_noise_model(xp.asarray(by * small)) for by in (1, unit)])[:, :2]
+    np.testing.assert_allclose(models[1], unit * models[0], rtol=1e-12)
 
 
 def test_texture_does_not_hide_the_quiet_part_of_a_picture(rng):
