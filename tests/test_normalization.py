@@ -318,6 +318,16 @@ def test_integers_are_scaled_as_img_as_float_does(rng, dtype):
     assert result.dtype_reason == f"enough for {np.dtype(dtype).name} pixels"
 
 
+@pytest.mark.parametrize(("method", "power"), [("gradient", -15), ("gradient", 5), ("tv", 5)])
+def test_an_automatic_lambda_does_not_depend_on_the_unit_of_a_small_image(method, power):
+    rng = np.random.default_rng(0)
+    g, h = rng.random((8, 12)), rng.random((2, 2))
+    images = [
+        deblur.solve(g * by, h, method=method, boundary="antireflect", check=False).image for by in (1, 2.0**power)
+    ]
+    np.testing.assert_allclose(images[1], images[0] * 2.0**power, rtol=1e-6)
+
+
 def test_a_scale_changes_no_digit(rng):
     h, g = rng.random((3, 3)), rng.random((8, 9))
     problem = Problem(Blur(h, (8, 9), "reflect"), 1e-3)

@@ -197,7 +197,8 @@ def _start(problem: Problem, g: Array, nu: float) -> float:
     smooth = prior_scene(operator, filled(g, fidelity.weights) - fidelity.background, 1.5)
     regularizer = regularizer_value(problem.regularizer, smooth, operator.boundary.wraps)
     level = math.sqrt(nu) if fidelity.name == "l1" else nu
-    return _KAPPA * level * g.size / max(regularizer, 1e-6 * g.size * math.sqrt(nu))
+    least = nu if is_quadratic(problem.regularizer) else math.sqrt(nu)
+    return _KAPPA * level * g.size / max(regularizer, 1e-6 * g.size * least)
 
 
 def _minimise(observer: _Observer, t: float, low: float, high: float) -> Search:
