@@ -25,9 +25,9 @@ import numpy as np
 
 from ..solvers.noise import psf_error
 from .checking import checked_picture
-from .estimate import PSFEstimate, border, centre, graded, grey, percent, placed
+from .estimate import PSFEstimate, centre, graded, grey, percent, placed
 from .models import unit_sum
-from .shaping import crop, denoise, is_cut_off
+from .shaping import crop, cut_off_noise, denoise
 from .spectra import PictureSpectrum, compressed
 
 #: The parameters and their priors' deviations: degrees, logarithms of size and exponent.
@@ -68,7 +68,8 @@ def refine(image: Any, psf: Any) -> PSFEstimate:
     """
     picture, (given, unit) = checked_picture(image), grey(psf, "the PSF")
     h, lossy = unit_sum(given), compressed(picture)
-    posterior = _Posterior(PictureSpectrum(picture), denoise(h) if (noisy := is_cut_off(border(h))) else h)
+    noisy = cut_off_noise(h, least=0) > 0
+    posterior = _Posterior(PictureSpectrum(picture), denoise(h) if noisy else h)
     best = np.zeros(len(PARAMETERS)) if lossy else posterior.best()
     changed = ["noise"] * noisy + [name for name, value in zip(PARAMETERS, best, strict=True) if value]
     psfs = placed(h, posterior.shape), posterior.psf(best)

@@ -183,14 +183,14 @@ def denoise(psf: Any, noise: float | None = None) -> np.ndarray:
     return unit_sum(np.maximum(h * gains(h, noise**2), 0))
 
 
-def cut_off_noise(psf: np.ndarray) -> float:
-    """The share of the light of a PSF (m, n) that is noise which was cut off at zero; 0 if that is below 3 %.
+def cut_off_noise(psf: np.ndarray, least: float = 0.03) -> float:
+    """The share of the light of a PSF (m, n) that is noise which was cut off at zero; 0 if that is not above `least`.
 
     Its border shows it, far below the peak. Without an order but near the peak is light, as of a mask in an aperture.
     """
     edge, light = border(psf), float(psf.sum())
     share = float(edge.mean()) * psf.size / light if light > 0 and psf.min() >= 0 else 0.0
-    return share if share > 0.03 and is_cut_off(edge) and edge[edge > 0].mean() < 0.06 * psf.max() else 0.0
+    return share if share > least and is_cut_off(edge) and edge[edge > 0].mean() < 0.06 * psf.max() else 0.0
 
 
 def without_cut_off_noise(psf: np.ndarray) -> np.ndarray:

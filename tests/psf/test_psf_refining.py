@@ -56,8 +56,11 @@ def test_the_command_corrects_a_file_as_the_sensor_has_it(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("noise", [0.0005, 0.02])
-def test_an_exact_psf_is_given_back(noise):
+@pytest.mark.parametrize("coded", [False, True])
+def test_an_exact_psf_is_given_back(noise, coded):
     truth = psf.camera_shake(15, 3)
+    if coded:  # as by a mask in the aperture: zeros and light take turns along its border, too
+        truth = np.random.default_rng(0).integers(0, 2, (15, 15)) / 128
     found = psf.refine(blurred(truth, noise), truth)
     assert np.array_equal(found.psf, truth)
     assert found.details["changed"] == "nothing"
