@@ -155,11 +155,10 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     n³ operations, half of what a general inverse takes. To apply the inverse to a few vectors, use
     `cholesky` and `cholesky_solve` instead: a third of the operations, and more accurate.
     """
-    given, a = a, checks.as_matrix(a, square=True, finite=not is_cupy(a) and check_finite)
-    room = checks.scratch(a, given, overwrite_a, empty=is_cupy(a))
+    given, matrix = a, checks.as_matrix(a, square=True, finite=not is_cupy(a) and check_finite)
+    a = checks.scratch(matrix, given, overwrite_a, empty=is_cupy(matrix))
     if is_cupy(a):
-        return cholesky_gpu.inverse(a, room, given)
-    a = room
+        return cholesky_gpu.inverse(matrix, a, given)
     norm = checks.matrix_norm(a) if check_finite else 0.0
     _factor(a)
     if len(a):

@@ -128,9 +128,8 @@ class Torus:
 
 def fast_lengths(least: Sequence[int], device: Device) -> tuple[int, ...]:
     """Lengths of a torus, these at least, that are transformed fast."""
-    if device.gpu is not None:
-        return torus_gpu.fast_lengths(tuple(least))
-    return tuple(scipy.fft.next_fast_len(n, real=True) for n in least)
+    smooth = tuple(scipy.fft.next_fast_len(n, real=True) for n in least)
+    return smooth if device.gpu is None else torus_gpu.fast_lengths(tuple(least), smooth)
 
 
 def _slices(shape: Sequence[int]) -> list[tuple[int | slice, ...]]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy
 
 from .. import kernels
 from ..device import Array, Shape, cupy, to_device
@@ -196,16 +195,21 @@ def serves_depth(length: int, itemsize: int) -> bool:
 
 
 @functools.cache
-def fast_lengths(least: Shape) -> Shape:
-    """Those for which cuFFT takes least: ``lengths.json`` has the times of as many columns, and rows, of each length.
+def _times() -> list[dict[int, float]]:
+    """What cuFFT takes for as many columns, and as many rows, of each length, by ``lengths.json``."""
+    times = json.loads((Path(__file__).parent / "lengths.json").read_text())
+    return [{int(n): t for n, t in times[lines].items()} for lines in ("columns", "rows")]
+
+
+@functools.cache
+def fast_lengths(least: Shape, smooth: Shape) -> Shape:
+    """Those for which cuFFT takes least, of columns and rows; `smooth` where there is no time.
 
     It takes 5-smooth columns of one length by one kernel, and of the next by three.
     """
-    times = json.loads((Path(__file__).parent / "lengths.json").read_text())
-    tables = [times["columns"], times["rows"]]
-    found = [scipy.fft.next_fast_len(n, real=True) for n in least]
+    found = list(smooth)
     for axis in range(-min(len(least), 2), 0):
-        table = {int(n): t for n, t in tables[axis].items() if least[axis] <= int(n) <= 1.2 * least[axis]}
+        table = {n: t for n, t in _times()[axis].items() if least[axis] <= n <= 1.2 * least[axis]}
         found[axis] = min(table, key=lambda n: table[n], default=found[axis])
     return tuple(found)
 
