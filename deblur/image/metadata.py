@@ -235,7 +235,7 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
         shape = ("images", "channels", "slices", "frames", "hyperstack")
         imagej = {name: value for name, value in (tiff.imagej_metadata or {}).items() if name not in shape}
         imagej |= {"resolution": page.resolution[::turn], "dtype": page.dtype}
-    described = (tiff.ome_metadata or "") if tiff.is_ome else ""
+    described = tiff.ome_metadata or ""
     drop = set(_STORAGE)
     if others or tiff.is_shaped or imagej is not None or described:
         drop.add(270)  # the description holds what is named above, or the shape of the array

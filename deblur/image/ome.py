@@ -26,14 +26,15 @@ def files_of_set(path: Path, changed: int) -> list[Path]:
     import tifffile
 
     with suppress(OSError, ValueError), tifffile.TiffFile(path) as tiff:
-        return [path.parent / name for one in words_of(tiff).iterfind(".//{*}UUID") if (name := one.get("FileName"))]
+        uuids = parsed(tiff.ome_metadata).iterfind(".//{*}UUID")
+        return [path.parent / name for uuid in uuids if (name := uuid.get("FileName"))]
     return []
 
 
-def words_of(tiff: Any) -> ElementTree.Element:
-    """What an OME-TIFF says; nothing, of another TIFF."""
+def parsed(text: str | None) -> ElementTree.Element:
+    """The root of OME's XML; an element without content if there is no XML or it is damaged."""
     try:
-        return ElementTree.fromstring((tiff.is_ome and tiff.ome_metadata) or "")
+        return ElementTree.fromstring(text or "")
     except ElementTree.ParseError:
         return ElementTree.Element("")
 
@@ -47,13 +48,12 @@ def steps_and_labels(ome: str, imagej: dict[str, Any] | None) -> dict[str, Any]:
         across, down = imagej["resolution"]
         found = {"X": (across and 1 / across, unit), "Y": (down and 1 / down, unit)}
         found |= {"Z": (imagej.get("spacing"), unit), "T": (imagej.get("finterval"), 1.0)}
-    with suppress(ElementTree.ParseError):
-        for pixels in ElementTree.fromstring(ome).findall("{*}Image/{*}Pixels")[:1]:
-            for letter in "ZYX":
-                name = f"PhysicalSize{letter}"
-                found[letter] = pixels.get(name), to_microns(pixels.get(f"{name}Unit", "µm"))
-            found["T"] = pixels.get("TimeIncrement"), {"s": 1.0}.get(pixels.get("TimeIncrementUnit", "s"))
-            labels = [channel.get("Name", "") for channel in pixels.iterfind("{*}Channel")]
+    for pixels in parsed(ome).findall("{*}Image/{*}Pixels")[:1]:
+        for letter in "ZYX":
+            name = f"PhysicalSize{letter}"
+            found[letter] = pixels.get(name), to_microns(pixels.get(f"{name}Unit", "µm"))
+        found["T"] = pixels.get("TimeIncrement"), {"s": 1.0}.get(pixels.get("TimeIncrementUnit", "s"))
+        labels = [channel.get("Name", "") for channel in pixels.iterfind("{*}Channel")]
     steps = {}
     for letter, (step, unit) in found.items():
         with suppress(TypeError, ValueError):  # none is there, or it is no number
@@ -76,11 +76,11 @@ def described(ome: str, space: tuple[int, ...], sizes: tuple[int, ...], bits: in
     sample, and that the planes follow each other in the order that it names.
     """
     count = math.prod(sizes)
+    root = parsed(ome)
     try:
-        root = ElementTree.fromstring(ome)
         (pixels,) = root.iterfind("{*}Image/{*}Pixels")
         there = *(int(pixels.attrib[name]) for name in ("SizeY", "SizeX")), planes(pixels)
-    except (ElementTree.ParseError, KeyError, ValueError):
+    except (KeyError, ValueError):
         return ""
     if there != (*space, count):
         return ""

@@ -441,7 +441,7 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
 
 def check_set(tiff: Any, path: Path) -> None:
     """Refuse a file of an OME-TIFF, open as `tifffile.TiffFile`, if it is read without planes that the set has."""
-    root = ome.words_of(tiff)
+    root = ome.parsed(tiff.ome_metadata)
     elsewhere = root.find("{*}BinaryOnly")
     if elsewhere is not None:
         name = elsewhere.get("MetadataFile")
