@@ -50,9 +50,9 @@ def check_frames(frames: Frames, request: Request) -> None:
 
 
 def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frames], Result]) -> bool:
-    """Whether a sensor clipped pixels: `saturated` finds some, and a scene that explains the others is not white there.
+    """Whether a sensor clipped pixels: `saturated` finds some, and the scene restored without them is not white there.
 
-    Of a large picture that scene is solved for where most of the borders of such pixels are.
+    For a large picture the scene is restored only in the part with the most borders of such pixels.
 
     In 21 night scenes the blurred scene is off the white level by 9 to 60 % (root mean square), where white things are
     blurred exactly by at most 4 %.

@@ -1,8 +1,8 @@
-"""What calls launch on a GPU, so that a first call compiles it side by side, while the host begins to work.
+"""The kernels that each method launches: the first call compiles them in parallel while the host begins to work.
 
-``launches.json`` has it for each method, seen on a GPU by ``tools/record_launches.py``: file, kernel, and the dtype
-where it is not the image's. NVRTC reads the texts of several threads one after the other, but does most of its work
-side by side.
+``launches.json`` lists them by method: file, kernel, and the dtype where it is not the image's.
+``tools/record_launches.py`` records them on a GPU. NVRTC reads the texts of several threads one after the other, but
+does most of its work in parallel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORD = Path(__file__).parent / "launches.json"
 
 @functools.cache
 def begin(call: str, dtype: np.dtype, device: int) -> None:
-    """Begin to compile what a call launches for an image of that dtype, if no machine code came with the package.
+    """Begin to compile the kernels of a call for an image of that dtype, unless the package holds machine code.
 
     `call` is the name of a method, with " auto" after it if a rule is to choose λ.
     """
@@ -31,7 +31,7 @@ def begin(call: str, dtype: np.dtype, device: int) -> None:
         return
     with cupy.cuda.Device(device):
         arch = kernels.architecture()
-    # Whatever OMP_NUM_THREADS grants: that is about threads that compute as long as a program runs.
+    # OMP_NUM_THREADS does not apply: these threads end when the kernels are compiled.
     pool = ThreadPoolExecutor(min(8, usable_cores()))
     for stem, kernel, *real in json.loads(RECORD.read_text()).get(call, ()):
         unit = stem, kernel, np.dtype(*real or [dtype]), arch

@@ -74,14 +74,14 @@ def _overview(found: Comparison) -> list[tuple[str, list[tuple[float | None, str
 
 
 def _sort_key(row: Row, name: str) -> float | str | None:
-    """What a cell is sorted by."""
+    """The value by which a cell is sorted."""
     if name == "value":
         return None if row.value is None else f"{row.how} {row.parameter} {row.value:024.12f}"
     return math.inf if name in ("psnr", "gain") and row.mse == 0 else getattr(row, name)
 
 
 def _sortable(value: float | str | None) -> str:
-    """The same as JavaScript reads it; empty for no figure."""
+    """A sort key as text that JavaScript can read; empty for None."""
     if value is None or isinstance(value, str):
         return value or ""
     return str(float(value)).replace("inf", "Infinity")

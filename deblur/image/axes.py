@@ -21,7 +21,7 @@ def chosen(
     channel: range | None = None,
     planes: bool = False,
 ) -> tuple[Metadata, tuple[slice, ...]]:
-    """The metadata of what is to be restored, and where that is along the axes of the pages.
+    """The metadata of the part to be restored, and its slices along the axes of the pages.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def chosen(
     Raises
     ------
     ValueError
-        If the file has other axes, or they do not say what a PSF of so many axes has blurred.
+        If the file has other axes, or a PSF of so many axes does not fit them.
     """
     written = f"its axes are {metadata.axes or '?' * len(metadata.sizes)}YX, {metadata.sizes} before rows and columns"
     if axis is not None and len(axis) != len(metadata.sizes):
@@ -83,7 +83,7 @@ def chosen(
 
 
 def _described_anew(metadata: Metadata, **changes: Any) -> Metadata:
-    """Without what ImageJ or OME say about other axes; voxel size and names of channels stay."""
+    """The changed metadata without the descriptions of ImageJ and OME; voxel size and names of channels stay."""
     lost = ["OME's or ImageJ's description (of other axes)"] if metadata.ome or metadata.imagej else []
     return replace(metadata, ome="", imagej=None, others=(*metadata.others, *lost), **changes)
 

@@ -57,9 +57,9 @@ class Metadata:
     ome : str
         The XML of an OME-TIFF.
     ngff : dict
-        Of an OME-Zarr the name, and the origin in the units of `spacing`.
+        The name of an OME-Zarr, and its origin in the units of `spacing`.
     channels : tuple of dict
-        Of an OME-Zarr what is said of each channel.
+        The entries of an OME-Zarr about its channels.
     fits : str
         The header of a FITS image, a line for each card.
     others : tuple of str

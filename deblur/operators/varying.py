@@ -308,7 +308,7 @@ def _placed(psfs: ArrayLike, positions: ArrayLike | None, shape: Shape) -> tuple
     """PSFs (K, m, n) or (K, C, m, n) in float64, where they are (K, 2), and whether these places form a grid."""
     sizes = _sizes(psfs)
     if len(sizes) > 1:
-        said = " and ".join(" x ".join(map(str, size)) for size in sorted(sizes))
+        said = " and ".join(map(by, sorted(sizes)))
         raise ValueError(f"the PSFs have several sizes, {said}: bring them to one (deblur.psf.prepare, size=...)")
     h = asnumpy(as_real(unwrapped(psfs, "psfs"), "psfs", np.float64))
     if positions is None:

@@ -18,13 +18,13 @@ from .windows import cut
 
 
 def deviation(problem: Problem, g: Array) -> Array:
-    """The noise's standard deviation at each pixel, but no more than it counts."""
+    """The noise's standard deviation at each pixel, at most the value of the pixel."""
     return pixelwise(lambda xp, v, g: xp.minimum(xp.sqrt(v), g), variance(problem, g), g).astype(g.dtype)
 
 
 def two_images(problem: Problem, g: Array) -> Array:
-    """Pairs of images with independent noise, each twice as large in variance: noise is added and taken away, of no
-    pixel more than it counts. Of few pixels several pairs are averaged."""
+    """Pairs of images with independent noise of twice the variance: simulated noise is added to one and subtracted from
+    the other, at no pixel more than its value. A small image gives several pairs, to be averaged."""
     xp, pairs = problem.xp, max(min(2**15 // g.size, 8), 1)
     noise, signs = deviation(problem, g), random_signs((pairs, *g.shape), g.dtype, xp)
     sides = xp.asarray(np.array([1, -1], g.dtype).reshape(2, *[1] * (g.ndim - 1)))
@@ -33,7 +33,7 @@ def two_images(problem: Problem, g: Array) -> Array:
 
 
 def variance(problem: Problem, g: Array) -> Array:
-    """The variance of the noise at each pixel, rather too large than too small: too small a one hides noise."""
+    """The variance of the noise at each pixel, an upper estimate: too small a variance would hide noise."""
     if problem.noise is not None:
         return g * problem.noise.gain + problem.noise.read**2
     gain, step = photon_gain(problem, g), step_of(g)

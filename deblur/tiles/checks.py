@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Residual:
-    """Of the whole image away from its border, beyond which no scene is stored.
+    """The residual of the whole image, without the pixels near the border: no scene is stored beyond it.
 
     Attributes
     ----------
@@ -38,8 +38,8 @@ class Residual:
     data_residual : float
         ‖H f − g‖ / ‖g‖.
     tiles : int
-        How many were verified, large ones in parts: not those
-        next to one that could not be restored, nor those within reach of the border.
+        The number of verified tiles; each part of a large tile counts. Tiles next to a failed one, and tiles that
+        lie wholly near the border, are not verified.
     """
 
     residual: float | None
@@ -48,7 +48,7 @@ class Residual:
 
 
 def measured(tiling: Tiling, plan: TilePlan) -> list[float]:
-    """The seams of four tiles spread over the image, as parts of its range: what twice the overlap changes at most."""
+    """The seams of four tiles spread over the image: the largest change by twice the overlap, relative to the range."""
     if not any(plan.overlap) or plan.passes > 1:
         return []
     seams = []
@@ -64,8 +64,8 @@ def measured(tiling: Tiling, plan: TilePlan) -> list[float]:
 def with_measured_overlap(tiling: Tiling, psf: np.ndarray, planned: Callable[[Sequence[int]], TilePlan]) -> TilePlan:
     """The plan with the smallest overlap, of those tried, whose seam on the image itself is small enough.
 
-    An iteration that stops early differs from itself on another window, however wide: where twice the overlap no
-    longer halves the seam, that is the smallest there is.
+    An iteration that stops early gives another result on every window, however wide. The search ends where twice the
+    overlap no longer halves the seam: no overlap gives a much smaller one.
     """
     overlap = [max(4, m) for m in psf.shape]
     best: TilePlan | None = None
@@ -112,7 +112,7 @@ def residual(
 
 
 def _in_parts(tiling: Tiling, tile: Sequence[tuple[int, int]]) -> Iterable[tuple[tuple[int, int], ...]]:
-    """A tile in parts that are verified within its worker's memory: 112 bytes for each pixel, as measured."""
+    """A tile in parts, small enough to be verified in the memory of a worker: 112 bytes a pixel were measured."""
     sides, beyond = [b - a for a, b in tile], margin(tiling.recipe.psfs.shape[1:])
     most = tiling.plan.memory // (112 * tiling.layout.colours)
     while math.prod(s + 2 * e for s, e in zip(sides, beyond, strict=True)) > most and max(sides) > 32:
