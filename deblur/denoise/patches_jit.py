@@ -1,7 +1,7 @@
 """The inner loops of `deblur.denoise.patches`, compiled by Numba where it is installed.
 
 Each works on one strip of groups and releases the GIL, so that threads run strips in parallel. The first call ever
-compiles, for some seconds; the machine code is then kept on disk.
+compiles, for a dozen seconds of one core; the machine code is then kept on disk.
 
 Sizes are constants so that the compiler can unroll the loops: groups of 16 patches of 4 x 4 or 8 x 8 pixels, and 4
 groups at a time. The 64 numbers that belong to one pixel of all these patches, its lanes, are contiguous, the 4
@@ -23,48 +23,54 @@ _LANES = STACK * _TEAM
 # Where the patches of a stack lie among the lanes: those that Haar's wavelets take together are half of them apart.
 _PLACES = np.array([0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15]) * _TEAM
 _ROOT = np.float32(math.sqrt(0.5))
+# Rounded as arrays would be: many patches are as good as each other.
+_precise = numba.njit(error_model="numpy")
 _exact = numba.njit(cache=True, nogil=True, error_model="numpy")
 _FAST = {"contract", "reassoc", "nsz"}
 _compiled = numba.njit(error_model="numpy", fastmath=_FAST)  # a part of the filter
 _filter = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
 
 
-@_exact  # rounded as arrays would be: many patches are as good as each other
+@_precise
+def _distances(pilot, row, dy, dx, side, lines, sums):
+    """`sums`: how far patches whose first pixels are in a row are from those moved by (dy, dx); their first column and
+    their number. Loops in place of slices: they take the compiler a quarter of the time."""
+    left, n = max(0, -dx), pilot.shape[1] - abs(dx)
+    for x in range(n):
+        lines[x] = sums[x] = 0
+    for s in range(side):
+        here, there = pilot[row + s, left:], pilot[row + dy + s, left + dx :]
+        for x in range(n):
+            d = here[x] - there[x]
+            lines[x] += d * d
+    n -= side - 1
+    for s in range(side):
+        ahead = lines[s:]
+        for x in range(n):
+            sums[x] += ahead[x]
+    return left, n
+
+
+@_exact
 def nearest(pilot, rows, cols, moves, side):
     """For each reference patch the indices of its nearest moves, ascending; 0, no move, where there are fewer."""
-    high, wide = pilot.shape
     near = np.zeros((len(rows), len(cols), STACK), np.int32)
     best = np.empty((len(cols), STACK), np.float32)
-    sums = np.empty((2, wide), np.float32)
-    for i in range(len(rows)):
-        row = rows[i]
-        best[:] = np.inf
-        best[:, 0] = -1.0  # always of the group
+    lines, sums = np.empty_like(pilot[0]), np.empty_like(pilot[0])
+    for i, row in enumerate(rows):
+        for j in range(len(cols)):
+            for at in range(STACK):
+                best[j, at] = np.inf if at else -1.0  # no move is always of the group
         for k in range(1, len(moves)):
             dy, dx = moves[k, 0], moves[k, 1]
-            if row + dy < 0 or row + dy + side > high:
+            if row + dy < 0 or row + dy + side > len(pilot):
                 continue
-            left, right = max(0, -dx), wide - max(0, dx)
-            n = right - left
-            c = sums[0, :n]
-            c[:] = 0
-            for s in range(side):
-                here = pilot[row + s, left:right]
-                there = pilot[row + dy + s, left + dx : right + dx]
-                for x in range(n):
-                    d = here[x] - there[x]
-                    c[x] += d * d
-            n -= side - 1
-            total = sums[1, :n]
-            total[:] = c[:n]
-            for s in range(1, side):
-                for x in range(n):
-                    total[x] += c[x + s]
+            left, n = _distances(pilot, row, dy, dx, side, lines, sums)
             for j in range(len(cols)):
                 x = cols[j] - left
                 if x < 0 or x >= n:
                     continue
-                d = total[x]
+                d = sums[x]
                 if d < best[j, STACK - 1]:
                     at = STACK - 1
                     while best[j, at - 1] > d:
@@ -209,8 +215,7 @@ def filtered(noisy, pilot, level, first, v, threshold, edge):
     b = np.empty(side * side * _LANES, np.float32)
     work = np.empty(side * side * _LANES, np.float32)
     local = np.ones(_LANES, np.float32)
-    power = np.empty(_LANES, np.float32)
-    w = np.empty(_LANES, np.float32)
+    power, w = np.empty(_LANES, np.float32), np.empty(_LANES, np.float32)
     for start in range(0, len(first), _TEAM):
         team = first[start : start + _TEAM]
         _forward(noisy, team, a, work, side)
