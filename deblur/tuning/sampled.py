@@ -145,7 +145,7 @@ class _Observer:
         else:
             # Conjugate gradients stopped early are a regularisation of their own.
             share = lam / (lam + problem.operator.norm_bound**2)
-            rtol = problem.stop.rtol or max(min(1e-6, share / 100), 30 * float(np.finfo(self.g.dtype).eps))
+            rtol = problem.stop.rtol or max(min(1e-4, share / 100), 30 * float(np.finfo(self.g.dtype).eps))
         problem = replace(problem, stop=Stop(rtol=rtol))
         solution = self.prepare(problem).solve(self.stack, start)
         self.last, self._last_lam = solution, lam
