@@ -183,14 +183,15 @@ def width(psf: np.ndarray) -> float:
 
 
 def energy_outside(psf: np.ndarray) -> float:
-    """The share of the light beyond the PSF's frame, if the wings continue as a power of the radius. Of a volume:
-    beside it, over all planes; there is no telling how many planes a microscope spreads its light over."""
+    """The share of the light beyond the PSF's frame, if the wings continue as a power of the radius. Wings surround a
+    PSF, so that the median around a ring shows them; a path that touches the frame lights few of its pixels. Of a
+    volume: beside it, over all planes; there is no telling how many planes a microscope spreads its light over."""
     psf = psf.sum(axis=tuple(range(psf.ndim - 2)))
     radius = radii(psf.shape)
     last = (min(psf.shape) - 1) // 2
     if last < 3:
         return 0.0
-    inner, outer = (float(psf[(radius > r - 0.5) & (radius <= r + 0.5)].mean()) for r in (0.7 * last, last))
+    inner, outer = (float(np.median(psf[(radius > r - 0.5) & (radius <= r + 0.5)])) for r in (0.7 * last, last))
     if not outer > 1e-12 * psf.max():
         return 0.0
     power = max(math.log(max(inner / outer, 1.0)) / -math.log(0.7), 2.2)

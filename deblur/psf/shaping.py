@@ -260,7 +260,8 @@ def prepare(
     top = float(h.max())
     if not (top > 0 and h.sum() > 0):
         raise ValueError("this PSF sums to zero or less: subtract its background, or negate it")
-    edge = border(h) / top
+    # A line or a box fills its frame: its border is the PSF itself.
+    edge = border(h) / top if min(h.shape) > 2 and np.ptp(h) > 0 else np.zeros(1)
     background, noise, outside = float(np.quantile(edge, 0.05)), 0.0, 0.0
     if np.abs(edge - np.median(edge)).mean() < 0.05:  # an even border shows background and noise, not the PSF
         background, noise = _level(edge)

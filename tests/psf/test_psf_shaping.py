@@ -94,6 +94,18 @@ def test_preparing_reports_its_changes_and_remaining_errors():
     assert np.allclose(deep.psf, psf.gaussian((9, 11, 11), 1.5), atol=2e-5)
 
 
+EXACT = {f"shake {n}": psf.camera_shake(n, n) for n in (9, 13, 21, 25, 41, 65)}
+EXACT |= {"line": psf.motion(9), "part of a pixel": psf.motion(9.5), "slanted": psf.motion(41, 30), "box": psf.box(5)}
+EXACT |= {"volume": np.stack([psf.camera_shake(21, seed) for seed in range(4)])}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_an_exact_psf_that_fills_its_frame_is_not_called_cut_off(name):
+    found = psf.prepare(EXACT[name], centred=False)
+    assert found.status is psf.PSFStatus.MEASURED, found.why
+    assert not any(found.details[key] for key in ("background", "noise", "energy_outside"))
+
+
 H, SCENE = psf.gaussian(15, 1.5), deblur.data.load("camera")[100:196, 100:196]
 ROWS, COLUMNS = np.mgrid[:96, :96] - 48
 STARS, EDGE = np.pad(np.eye(3), 45), np.clip(COLUMNS + 0.1 * ROWS, 0, 1)
