@@ -226,6 +226,8 @@ class _Run:
             why = f"after {n} iterations the objective is at most {above:.1e} of itself above its minimum"
             why += f" (tolerance {schedule.excess:.1e})"
             why += f", and the image at most {away:.1e} of itself from the minimiser (tolerance 1e-2)" if away else ""
+            if not converged and above <= schedule.excess and away <= 1e-2:
+                why += ", but the image still moves: the data and the regularizer hardly determine some of it"
         history = history_of(self.objective, *zip(*self.worst, strict=True))
         return Solution(self.scale.up(scene), n, converged, why, history, state)
 

@@ -209,8 +209,10 @@ class MappedTiff:
         try:
             with open(path, "rb") as f, tifffile.TiffFile(path) as tiff:
                 check_set(tiff, Path(path))
-                pages = tiff.series[0].axes.partition("Y")[0]
-                self.metadata = of_tiff(tiff, f, pages, tiff.series[0].shape[: len(pages)])
+                axes, shape = tiff.series[0].axes, tiff.series[0].shape
+                self._colours = axes.find("S")  # planar: before the rows
+                pages = axes.partition("Y")[0].replace("S", "")
+                self.metadata = of_tiff(tiff, f, pages, np.delete(shape, self._colours)[: len(pages)].tolist())
             mapped = self._mapped()
         except Refusal as error:
             raise ValueError(f"{path} {error}") from None
@@ -227,7 +229,7 @@ class MappedTiff:
     def _mapped(self) -> np.ndarray:
         import tifffile
 
-        found = tifffile.memmap(self.path, mode="r")
+        found = np.moveaxis(tifffile.memmap(self.path, mode="r"), self._colours, -1)
         return found.transpose(*self.order, *range(len(self.order), found.ndim))
 
     def __getitem__(self, at: Any) -> np.ndarray:

@@ -12,6 +12,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 import deblur
+from deblur.operators.adapted import AdaptedOperator
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES, Boundary
 from deblur.operators.operator import LinearMap
@@ -176,6 +177,23 @@ def test_richardson_lucy_takes_the_same_steps_for_a_blur_and_its_products(rng):
     options = {"method": "richardson-lucy", "max_iterations": 9, "check": False}
     expected, found = (deblur.solve(g, psf, **options).image for psf in (blur, products))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["tv", "tv2"])
+def test_an_operator_that_sees_few_pixels_has_its_norm(method):
+    signs = deblur.device.random_signs((3, 3, 4), float, np)[0]  # that it is measured with
+    seen = np.where(signs < 0, 2.0, 0.0).ravel()
+    found = deblur.solve(np.ones((3, 4)), aslinearoperator(np.diag(seen)), 1e-3, method=method)
+    assert found.status.ok
+    assert 2 <= AdaptedOperator(aslinearoperator(np.diag(seen)), (3, 4)).norm_bound < 2.2
+
+
+def test_a_minimum_whose_image_still_moves_is_refused_for_that():
+    left, right = np.random.default_rng(2).standard_normal((2, 42, 20))
+    operator, g = aslinearoperator(left @ right.T / 42), np.random.default_rng(2).random((6, 7))
+    words = "above its minimum .* but the image still moves: the data and the regularizer hardly determine some of it"
+    with pytest.raises(deblur.ConvergenceError, match=words):
+        deblur.solve(g, operator, 1e-4, method="tv")
 
 
 def test_operators_of_the_package_are_taken_as_they_are(rng):

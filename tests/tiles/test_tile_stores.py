@@ -431,6 +431,19 @@ def test_a_mapped_tiff(picture, tmp_path):
         refused(ValueError, words, stream, tmp_path / name, tmp_path / "out2.zarr", H, LAM)
 
 
+@pytest.mark.parametrize("stack", [(), (2,)])
+def test_a_planar_tiff_is_its_pixels_in_colour(stack, rng, tmp_path):
+    import tifffile
+
+    picture = rng.random((*stack, 3, 40, 50)).astype(np.float32)
+    axes = {"photometric": "rgb", "metadata": {"axes": "ZSYX"[-picture.ndim :]}}
+    tifffile.imwrite(tmp_path / "in.tif", picture, planarconfig="separate", **axes)
+    stream(tmp_path / "in.tif", tmp_path / "out.zarr", H, LAM, check=False, boundary="reflect")
+    front = {"stack_axis": 0} if stack else {}
+    expected = deblur.reconstruct(np.moveaxis(picture, -3, -1), H, LAM, boundary="reflect", channel_axis=-1, **front)
+    np.testing.assert_allclose(read(tmp_path / "out.zarr"), expected, atol=1e-4)
+
+
 def test_frames_are_read_and_solved_several_at_once(rng, tmp_path, monkeypatch):
     frames = rng.random((200, 24, 24)).astype(np.float32)
     array = zarr.create_array(tmp_path / "in.zarr", shape=frames.shape, dtype="float32", chunks=(1, 24, 24))
