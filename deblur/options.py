@@ -83,7 +83,9 @@ class Options(TypedDict, total=False):
         over ‖Hᵀg‖; for "identity", "gradient" and "laplacian" that of their
         normal equations over ‖HᵀWg‖; for "tv", "tv-aniso", "tv2", "pnp" and
         "collaborative" the primal and dual residuals over the iterate; for
-        "richardson-lucy" the change of a step over the scene. By default
+        "richardson-lucy" the change of a step over the scene. Of linear methods
+        one above 1e-6 may end before the image is right; with a smaller one the
+        rule of the default must hold, too. By default
         linear methods stop when the error of the image is at most 1e-6 in
         float64, 5e-5 in float32; the three quadratic ones at a residual of
         1e-6; those with the iterate at 5e-3, or 4e-4 for a small λ; and

@@ -182,6 +182,11 @@ class Problem:
         return replace(self, dtype=FLOAT64, fidelity=fidelity)
 
     @property
+    def early(self) -> float:
+        """The residual at which an iteration may stop before the image is right: `rtol` above 1e-6; else 0."""
+        return rtol if (rtol := self.stop.rtol or 0.0) > 1e-6 else 0.0
+
+    @property
     def quadratic(self) -> bool:
         """Whether the minimiser solves one linear system."""
         return self.fidelity.name == "gaussian" and self.bounds is None and is_quadratic(self.regularizer)

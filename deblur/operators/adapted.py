@@ -82,8 +82,8 @@ class AdaptedOperator(LinearMap):
         self.norm_bound = 1.05 * math.sqrt(np.linalg.norm(f))  # a power iteration comes from below
         spread = self.forward(np.where(np.random.default_rng(0).permutation(f.size) % 256, 0.0, 1.0).reshape(f.shape))
         self.nonnegative = bool(spread.min() >= -1e-5 * abs(spread).max())
-        level = np.full((1,) * axes, np.linalg.norm(hu) / math.sqrt(u.size))
-        self.mean_blur = Blur(level, self.scene_shape, "reflect")
+        gain = np.linalg.norm(hu) / math.sqrt(u.size)
+        self.mean_blur = Blur(np.full((1,) * axes, gain), self.scene_shape, "reflect")
 
     def __repr__(self) -> str:
         return f"AdaptedOperator({type(self._of).__name__}, scene {self.scene_shape}, image {self.image_shape})"

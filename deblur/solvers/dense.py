@@ -114,8 +114,8 @@ def _aim(problem: Problem) -> float:
 
     See `deblur.solvers.refine` for what λ amplifies.
     """
-    if problem.stop.rtol is not None:
-        return problem.stop.rtol
+    if problem.early:
+        return problem.early
     relative = problem.lam / problem.blur.norm_bound**2
     amplified = relative if problem.formula == "hht" else relative**0.5
     return max(1e-9 * min(amplified, 1.0), 4 * float(np.finfo(problem.dtype).eps))

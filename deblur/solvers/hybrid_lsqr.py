@@ -101,11 +101,8 @@ class _Hybrid:
             left, size = bases.residuals(lam)
             residual = float((left / scale).max())
             problem.stop.report(bases.steps, residual)
-            if rtol is not None:
-                done = residual <= rtol
-            else:
-                close = min(_allowed(problem, bases.norm), MOST * lam)
-                done = bool((left <= 0.1 * close * size).all())
+            close = min(_allowed(problem, bases.norm), MOST * lam)
+            done = residual <= (rtol or np.inf) and bool(problem.early or (left <= 0.1 * close * size).all())
             if done:
                 break
         scene = bases.scene(lam) if bases.steps else problem.xp.zeros_like(operator.adjoint(stack))
@@ -114,17 +111,16 @@ class _Hybrid:
         left = norms(combined(operator.adjoint(data_residual), scene, b=-lam))
         residual = float((left / scale).max())
         length, rest = norms(scene), norms(data_residual)
-        converged = bool((left <= min(_allowed(problem, bases.norm), MOST * lam) * length).all())
-        converged = converged or (rtol is not None and residual <= 1.1 * rtol)
-        if not converged and rtol is None and (done or bases.exhausted):
+        allowed = min(_allowed(problem, bases.norm), MOST * lam) * length
+        converged = bool((left <= allowed).all()) or residual <= 1.1 * problem.early
+        if not converged and not problem.early and (done or bases.exhausted):
             # Of so small a λ products round the residual. The recurrences do not.
             rounding = 100 * float(np.finfo(g.dtype).eps) * bases.norm
             converged = bool((rounding * (length / (2 * math.sqrt(lam)) + rest / lam) <= MOST * length).all())
         why = f"residual {residual:.1e} after {bases.steps} steps"
         if not converged:
-            asked = "too much to say that the image is right" if rtol is None else f"{rtol:g} was asked for"
-            instead = "use a larger λ, more steps (max_iterations) or method 'pcg'"
-            why = f"{why} of at most {most}, {asked}: {instead}"
+            asked = "too much to say that the image is right" if not problem.early else f"{rtol:g} was asked for"
+            why += f" of at most {most}, {asked}: use a larger λ, more steps (max_iterations) or method 'pcg'"
         return Solution(scene.reshape(*g.shape[:2], *operator.scene_shape), bases.steps, converged, why)
 
 

@@ -235,8 +235,8 @@ def _aim(problem: Problem) -> float:
 
     See `deblur.solvers.refine` for what λ amplifies.
     """
-    if problem.stop.rtol is not None:
-        return problem.stop.rtol
+    if problem.early:
+        return problem.early
     enough = 1e-8 if problem.dtype == np.float64 else 1e-6
     relative = problem.lam / problem.blur.norm_bound**2
     amplification = 1 / relative if problem.formula == "hht" else 0.5 / relative**0.5

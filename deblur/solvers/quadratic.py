@@ -135,13 +135,11 @@ class Quadratic:
                 )
             if n:
                 problem.stop.report(done + n, residual)
-            if rtol is not None:
-                close = bool((left <= rtol * size).all())
-                return residual / rtol if residual else 0.0
-            allowed = np.minimum(max(1e-6, rounding) * size, 5e-3 * problem.lam * norm)
-            still = problem.regularizer == "identity" or bool((left <= eps * size).all())
+            sure = math.inf if problem.early else 5e-3 * problem.lam * norm
+            allowed = np.minimum(max(rtol or 1e-6, rounding) * size, sure)
+            still = bool(rtol) or problem.regularizer == "identity" or bool((left <= eps * size).all())
             moved = 0.0 if still else (path[n] - path[n // 2]) / 1e-2 if n >= 4 else math.inf
-            close = bool((left <= allowed).all()) and moved <= 1
+            close = bool((left <= allowed).all()) and moved <= 1 and not (rtol or 1.0) < rounding
             excess = float((left / np.maximum(allowed, rounding * size)).max())
             return max(excess, moved) if g.dtype == FLOAT64 else excess
 
@@ -158,7 +156,7 @@ class Quadratic:
         )
         length = norms(f.reshape(frames.shape))
         length += length == 0
-        if rtol is None and (rounding * size > 5e-3 * problem.lam * length).any():
+        if not problem.early and (rounding * size > 5e-3 * problem.lam * length).any():
             close = False
             if converged and g.dtype == FLOAT64:
                 # No residual is known better than to rounding: those of Hᵀg alone are eps of its size.

@@ -101,9 +101,8 @@ def refined(
         before, reached = reached, float((norms(r) / scale).max())
         image, old = (z if hht else scene), image
         problem.stop.report(iterations, reached)
-        if rtol is not None:
-            right = reached <= rtol
-        else:
+        right = reached <= (rtol or np.inf)
+        if right and not (rtol and problem.early):
             moved = norms(combined(image, old, b=-1)) if solved and old is not None else np.array(np.inf)
             right = _right(problem, norms(r), norms(z), norms(image), size, moved)
         # `not <` so that NaN stops too.
@@ -114,7 +113,7 @@ def refined(
     if not reached <= 1:  # an iteration that diverged: black is nearer
         image = problem.xp.zeros_like(image)
     why = "stopped" if iterations >= limit else "stagnated"
-    asked = f"{rtol:.1e} was asked for" if rtol is not None else "too much to say that the image is right"
+    asked = f"{rtol:.1e} was asked for" if rtol and not reached <= rtol else "too much to say that the image is right"
     more = ", or float64" if b.dtype == np.float32 else ""
     why = (
         f"{why} after {iterations} iterations at relative residual {reached:.1e} ({asked}) with {problem.strength}: "
