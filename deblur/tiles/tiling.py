@@ -281,6 +281,11 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
     ConvergenceError
         If tiles were refined in passes (see `plan_tiles`) and are not yet right after a few more than planned.
 
+    Notes
+    -----
+    The tolerance is that of seams. What an iteration leaves at its own stopping rule, of tiles and of the whole image
+    alike, may be more for "identity", "gradient" and "laplacian" and a small tolerance; ``rtol=1e-9`` makes it less.
+
     See Also
     --------
     plan_tiles : tile, overlap and seam without the image.
