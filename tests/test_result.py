@@ -65,10 +65,8 @@ def test_ok_means_the_right_image_whatever_residual_is_asked_for(method, boundar
     a = blur.to_dense()
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        g, lam = (
-            rng.random((7, 8)).astype("f8" if seed % 2 else "f4"),
-            np.linalg.norm(a, 2) ** 2 * 10 ** rng.uniform(-20, -9),
-        )
+        g = rng.random((7, 8)).astype("f8" if seed % 2 else "f4")
+        lam = np.linalg.norm(a, 2) ** 2 * 10 ** rng.uniform(-20, -9)
         right, near = (_by_singular_values(x, lam, g, formula) for x in (a, a + 1e-15 * rng.standard_normal(a.shape)))
         if np.linalg.norm(near - right) > 1e-3 * np.linalg.norm(right):
             continue

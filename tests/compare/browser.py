@@ -149,10 +149,6 @@ class Browser:
         size = {"width": width, "height": height}
         self.call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=mobile)
 
-    def scheme(self, name: str) -> None:
-        """Light or dark, as the system would say."""
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
-
     def screenshot(self, path: Path, whole: bool = True) -> None:
         """A PNG of the page."""
         reply = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)

@@ -20,7 +20,7 @@ from refusals import refused
 import deblur
 from deblur import cli, compare
 from deblur.cli import main
-from deblur.compare import cases, findings, record, running, scoring, tables
+from deblur.compare import cases, findings, running, scoring, tables
 from deblur.compare.adapters import Answer, Entrant, Setting
 from deblur.errors import InsufficientMemoryError
 
@@ -112,8 +112,7 @@ def test_every_boundary_has_the_same_frame_and_the_right_blur(picture, rng, shap
 def test_cases_multiply_and_keys_know_the_pixels(picture):
     pictures = {"a": picture, "b": picture + 1e-9}
     made = compare.make_cases(pictures, [PSF, "box:3"], [0, 0.01], ["zero", "unknown"])
-    assert len(made) == 16
-    assert len({case.key for case in made}) == 16
+    assert len(made) == len({case.key for case in made}) == 16
     again = compare.make_cases({"a": picture}, PSF, 0.01, "zero")[0]
     assert again.key in {case.key for case in made}
     assert compare.make_cases({"a": picture}, PSF, 0.01, "zero", seed=1)[0].key != again.key
@@ -144,7 +143,6 @@ def test_a_psf_that_is_none(picture):
 
 def test_default_is_the_middle_of_camera():
     (case,) = compare.make_cases()
-    assert case.truth.shape == (256, 256)
     assert np.array_equal(case.truth, deblur.data.load("camera")[128:384, 128:384])
 
 
@@ -539,13 +537,6 @@ def test_tables_hold_every_row(picture, monkeypatch, tmp_path):
     parsed = json.loads(found.to_json(tmp_path / "a.json"))
     assert [row["method"] for row in parsed["rows"]] == ["blurred", "=cmd|x", "broken", "exact"]
     assert parsed["sessions"][0]["packages"]["numpy"] == np.__version__
-    session = parsed["sessions"][0]
-    assert session["deblur"] == deblur.__version__
-    assert session["cpus_usable"] >= 1
-    assert session["memory_bytes"] > 1 << 28
-    assert session["blas"] != "unknown"
-    assert parsed["settings"]["repeats"] == 1
-    assert parsed["settings"]["seed"] == 0
     lines = list(csv.DictReader(io.StringIO(found.to_csv())))
     assert [line["method"] for line in lines] == ["blurred", "'=cmd|x", "broken", "exact"]
     assert float(lines[0]["mse"]) == found.rows[0].mse
@@ -555,19 +546,6 @@ def test_tables_hold_every_row(picture, monkeypatch, tmp_path):
     widths = {line.replace("\\|", "").count("|") for line in text.splitlines() if line.startswith("|")}
     assert len(widths) == 1
     refused(FileExistsError, "is there already", found.to_json, tmp_path / "a.json")
-    assert "broken" in str(found)
-
-
-def test_the_record_holds_the_limits_of_threads_that_libraries_read(monkeypatch):
-    """The names are those in the manuals of OpenMP, OpenBLAS, MKL, BLIS, Accelerate and NumExpr."""
-    known = {f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")}
-    known.add("VECLIB_MAXIMUM_THREADS")
-    assert set(record.THREAD_VARIABLES) == known
-    for name in known:
-        monkeypatch.delenv(name, raising=False)
-    assert record.environment()["thread_limits"] == {}
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
-    assert record.environment()["thread_limits"] == {"OPENBLAS_NUM_THREADS": "3"}
 
 
 def test_a_narrow_terminal_gets_fewer_columns(picture, monkeypatch):
@@ -660,18 +638,3 @@ def test_command_replaces_nothing_unasked_and_no_input_ever(tmp_path, capsys):
         assert word in capsys.readouterr().err
         assert (tmp_path / "compare.csv").read_bytes() == before
         assert [p.name for p in tmp_path.iterdir()] == ["compare.csv"]
-
-
-def test_a_full_disk_leaves_the_tables_as_they_were(picture, tmp_path, monkeypatch):
-    found = compare.run(picture, PSF, methods="fft", boundaries="periodic", repeats=1, memory=False)
-    path = tmp_path / "table.csv"
-    found.to_csv(path)
-    before = path.read_bytes()
-
-    def full(source, target):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.replace", full)
-    refused(OSError, "nothing was changed there", found.to_csv, path, overwrite=True)
-    assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["table.csv"]
