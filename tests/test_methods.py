@@ -11,7 +11,7 @@ from deblur import Blur
 from deblur.device import Device, freed
 from deblur.methods import METHODS, choose_method, expected_seconds
 from deblur.operators.normal import normal_matrix
-from deblur.problem import Problem
+from deblur.problem import Problem, Stop
 from deblur.threads import thread_limit
 
 
@@ -61,20 +61,44 @@ BOUNDARY = {"fft": "periodic", "dct": "reflect"}
 SCENES = {"fft": 6.6, "dct": 8.4, "pcg": 8.8, "tv": 24.0, "richardson-lucy": 14.0}  # most of them
 
 
+def peak_of(g, psf, lam, **options):
+    """Bytes of a solve, by one thread: slices that several transform at once take more of so small a volume."""
+    for of in (g[(slice(20),) * g.ndim], g):  # the first imports what it needs
+        tracemalloc.start()
+        with thread_limit(1):
+            deblur.solve(of, psf, lam, check=False, **options)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return peak
+
+
 @pytest.mark.parametrize("name", SCENES)
 def test_a_volume_takes_the_memory_that_its_method_states(name, rng):
     g, method, lam = rng.poisson(20, (40, 96, 96)).astype(np.float32), METHODS[name], 0.01 * (name[0] != "r")
     blur = Blur(deblur.psf.gaussian((5, 7, 7), 1.5), g.shape, BOUNDARY.get(name, "unknown"))
-    options = {"boundary": blur.boundary, "max_iterations": 4 if method.iterative else None, "check": False}
-    for of in (g[:20, :20, :20], g):  # the first imports what it needs
-        tracemalloc.start()
-        with thread_limit(1):  # slices that several transform at once take more of so small a volume
-            deblur.solve(of, blur.psf, lam, method=name, **options)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+    options = {"boundary": blur.boundary, "max_iterations": 4 if method.iterative else None}
+    peak = peak_of(g, blur.psf, lam, method=name, **options)
     needed = method.memory(Problem(blur, lam, method.regularizer, dtype=g.dtype))
     assert 0.85 * peak <= needed - freed(4 * np.prod(blur.torus().lengths)) * (name != "fft") <= 1.2 * peak
     assert peak <= SCENES[name] * blur.shape[1] * 4
+
+
+@pytest.mark.parametrize("boundary", ["unknown", "periodic", "reflect"])
+@pytest.mark.parametrize(("shape", "dtype"), [((31, 45, 53), np.float64), ((17, 83, 71), np.float32)])
+@pytest.mark.parametrize("steps", [4, 15, 16, 33])
+def test_stored_bases_take_the_memory_that_is_stated(rng, shape, dtype, boundary, steps):
+    g, blur = rng.poisson(20, shape).astype(dtype), Blur(deblur.psf.gaussian((5, 7, 7), 1.5), shape, boundary)
+    peak = peak_of(g, blur.psf, 1e-4, boundary=boundary, method="hybrid-lsqr", max_iterations=steps)
+    problem = Problem(blur, 1e-4, dtype=g.dtype, stop=Stop(max_iterations=steps))
+    assert METHODS["hybrid-lsqr"].memory(problem) == pytest.approx(peak, rel=0.1)
+
+
+@pytest.mark.parametrize("boundary", ["unknown", "periodic", "zero"])
+def test_stored_bases_take_at_least_half_of_the_memory_that_is_stated(rng, boundary):
+    g, blur = rng.random((61, 45)), Blur(deblur.psf.gaussian(9, 1.5), (61, 45), boundary)
+    needed = METHODS["hybrid-lsqr"].memory(Problem(blur, 1e-2))
+    peak = peak_of(g, blur.psf, 1e-2, boundary=boundary, method="hybrid-lsqr")
+    assert peak <= 1.1 * needed <= 2 * peak
 
 
 def test_choosing_allocates_nothing_large():

@@ -37,11 +37,11 @@ import math
 
 import numpy as np
 
-from ..device import Array
+from ..device import Array, require_memory
 from ..norms import combined, norms
 from ..problem import Factor, Problem, Solution
 from ..threads import all_cores
-from .krylov import Bidiagonalization, require_bases
+from .krylov import Bidiagonalization, vectors
 from .refine import MOST, tolerance
 
 DEFAULT_STEPS = 500
@@ -66,13 +66,18 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of both bases, for up to twice the steps that the bound of conjugate gradients predicts."""
-    most, both = _most_steps(problem), sum(_pixels(problem))
-    norm = problem.operator.norm_bound
+    """Bytes of both bases, for the steps that the bound of conjugate gradients predicts, and of what a step needs.
+
+    That is the spectrum of H, and of each frame the product, the new vector and two of its parts; where the scene
+    goes on beyond the frame, the data and the scene on which they are centred, too.
+    """
+    operator, (image, scene) = problem.operator, _pixels(problem)
+    norm, blur = operator.norm_bound, operator.shift_invariant
     reduction = problem.stop.rtol or 0.1 * _allowed(problem, norm) / norm**2
-    k = int(np.clip(0.5 * norm / np.sqrt(problem.lam) * np.log(2 / reduction), 1, most))
-    steps = min(problem.stop.max_iterations or DEFAULT_STEPS, 2 * k)
-    return steps * both * problem.frames * problem.dtype.itemsize
+    steps = int(np.clip(0.5 * norm / np.sqrt(problem.lam) * np.log(2 / reduction), 1, _most_steps(problem)))
+    torus = 0 if blur is None else math.prod(blur.torus(problem.device).lengths)
+    each = (vectors(steps) + operator.boundary.open) * (image + scene) + 4 * scene
+    return (torus + problem.frames * each) * problem.dtype.itemsize
 
 
 def prepare(problem: Problem) -> Factor:
@@ -91,7 +96,12 @@ class _Hybrid:
         rtol, most = problem.stop.rtol, _most_steps(problem)
         # Channels with PSFs of their own make one image.
         stack = g if getattr(operator, "channels", None) else g.reshape(-1, *operator.image_shape)
-        require_bases(operator, most, g.shape[0] * g.shape[1], g.dtype, problem.device)
+        require_memory(
+            vectors(most) * sum(_pixels(problem)) * g.shape[0] * g.shape[1] * g.dtype.itemsize,
+            problem.xp,
+            f"A bidiagonalisation of {most} steps, which keeps {most} images and scenes a frame,",
+            "give a smaller max_iterations or a larger λ, or use method 'pcg', which keeps five",
+        )
         wanted = norms(operator.adjoint(stack))
         scale = np.where(wanted > 0, wanted, 1.0)
 

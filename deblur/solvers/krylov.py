@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy
 
-from ..device import Array, Device, Map, asnumpy, get_xp, is_cupy, require_memory
+from ..device import Array, Map, asnumpy, get_xp, is_cupy
 from ..graphs import Repeated
 from ..operators.operator import Operator
 from ..vector_ops import Record, frame_vectors
@@ -291,13 +291,6 @@ class Bidiagonalization:
         return np.concatenate(values), np.concatenate(weights)
 
 
-def require_bases(operator: Operator, steps: int, frames: int, dtype: np.dtype, device: Device) -> None:
-    """Raise InsufficientMemoryError if `steps` pairs of basis vectors would not fit."""
-    numbers = math.prod(operator.image_shape) + math.prod(operator.scene_shape)
-    needed = (steps + 1 + _BLOCK) * numbers * frames * dtype.itemsize
-    require_memory(
-        needed,
-        device.xp,
-        f"A bidiagonalisation of {steps} steps, which keeps {steps} images and scenes a frame,",
-        "give a smaller max_iterations or a larger λ, or use method 'pcg', which keeps five",
-    )
+def vectors(steps: int) -> int:
+    """Vectors that each basis has room for after so many steps."""
+    return -(-(steps + 1) // _BLOCK) * _BLOCK
