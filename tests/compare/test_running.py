@@ -313,7 +313,6 @@ def test_measures_against_their_definitions(picture, rng, monkeypatch):
     share = np.linalg.norm(inside - again) / np.linalg.norm(inside)
     assert row.data_residual == pytest.approx(share, rel=1e-9)
     assert 0 < row.whiteness < 1
-    assert found.rows[0].method == "blurred"
     assert found.rows[0].gain == 0
 
 
