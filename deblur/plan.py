@@ -129,10 +129,6 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
             rule, noise = "discrepancy", left
     natural = request.may_be_natural
     found, regularizer, why = choose_lambda(problem, image, rule, natural, noise, method)
-    if rule == "sure" and not named and (known := problem.noise) is not None and known.psf_error > 0.12:
-        # JPEG leaves that: noise which is not white, a part of which "sure" takes for the picture.
-        least, *_ = choose_lambda(problem, image, "discrepancy", natural, 0.85 * known.level, method)
-        found = max(found, least, key=lambda choice: choice.lam)
     if rule == "auto":
         found = with_psf_error(found, problem)
     problem = replace(problem, lam=float(found.lam), regularizer=regularizer)

@@ -12,30 +12,28 @@ from ..kernels import pixelwise
 from ..norms import combined, total
 from ..operators.torus import Torus
 from ..problem import Problem
-from .noise import estimate_noise_model, psf_noise, step_of
+from .noise import NoiseModel, estimate_noise_model, psf_noise, step_of
 from .start import filled
 from .windows import cut
-
-
-def deviation(problem: Problem, g: Array) -> Array:
-    """The noise's standard deviation at each pixel, at most the value of the pixel."""
-    return pixelwise(lambda xp, v, g: xp.minimum(xp.sqrt(v), g), variance(problem, g), g).astype(g.dtype)
 
 
 def two_images(problem: Problem, g: Array) -> Array:
     """Pairs of images with independent noise of twice the variance: simulated noise is added to one and subtracted from
     the other, at no pixel more than its value. A small image gives several pairs, to be averaged."""
     xp, pairs = problem.xp, max(min(2**15 // g.size, 8), 1)
-    noise, signs = deviation(problem, g), random_signs((pairs, *g.shape), g.dtype, xp)
+    v, left = variance(problem, g)
+    model = NoiseModel(0.0, math.sqrt(max(float(total(v)) / g.size - left**2, 0.0)), left=left)
+    signs = model.coloured(random_signs((pairs, *g.shape), g.dtype, xp))
     sides = xp.asarray(np.array([1, -1], g.dtype).reshape(2, *[1] * (g.ndim - 1)))
-    both = pixelwise(lambda _, g, noise, sign, side: g + side * (sign * noise), g, noise, signs, sides)
-    return both.reshape(-1, *g.shape[1:])
+    both = pixelwise(lambda xp, v, g, sign, side: g + side * xp.clip(sign * xp.sqrt(v), -g, g), v, g, signs, sides)
+    return both.reshape(-1, *g.shape[1:]).astype(g.dtype, copy=False)
 
 
-def variance(problem: Problem, g: Array) -> Array:
-    """The variance of the noise at each pixel, an upper estimate: too small a variance would hide noise."""
+def variance(problem: Problem, g: Array) -> tuple[Array, float]:
+    """The variance of the noise at each pixel, an upper estimate: too small a variance would hide noise; and the
+    deviation of what an error of the PSF leaves of it."""
     if problem.noise is not None:
-        return g * problem.noise.gain + problem.noise.read**2
+        return g * problem.noise.gain + problem.noise.read**2, 0.0
     gain, step = photon_gain(problem, g), step_of(g)
     counted = combined(g, a=gain)
     if step and 6 * gain * float(total(g)) <= g.size * step**2:
@@ -44,10 +42,10 @@ def variance(problem: Problem, g: Array) -> Array:
         alike = math.prod((g == problem.xp.roll(g, *move) for move in moves), start=True)
         counted = ~alike * g.dtype.type(step**2 / 12)
     if problem.axes != 2 or min(g.shape[-2:]) < 4:
-        return counted
+        return counted, 0.0
     seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
-    model = estimate_noise_model(seen)._replace(left=psf_noise(seen, psf).left)  # by an error of the PSF
-    return problem.xp.maximum(counted, model.variance(g))
+    model = estimate_noise_model(seen)._replace(left=psf_noise(seen, psf).left)
+    return problem.xp.maximum(counted, model.variance(g)), model.left
 
 
 def photon_gain(problem: Problem, g: Array) -> float:

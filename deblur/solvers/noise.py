@@ -10,14 +10,15 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from ..device import Array, as_real, asnumpy, check_finite, get_fft, get_xp
+from ..device import Array, Device, as_real, asnumpy, check_finite, get_fft, get_xp
 from ..errors import check_count, check_number
 from ..kernels import pixelwise
 from ..normalization import shifted
-from ..norms import alike, combined, largest, total, totals
+from ..norms import alike, combined, largest, squares, total, totals
+from ..operators.torus import Torus
 from ..problem import Problem
 from .start import filled, smoothed
-from .whittle import Cells, cells, power_of
+from .whittle import fitted_spectrum, scene_law
 
 _SIDES = (32, 16, 8, 4)  # of the blocks: the first of which three fit along each side
 _BLOCKS = 4096  # with more of them a frame is sampled
@@ -98,7 +99,7 @@ def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
     if not frames:
         return 0.0, 0.0
     power = sum(_quiet(least, freedom) for _, _, least in frames) / math.prod(g.shape[:-2])
-    fit = None if psf is None or axes > 2 else _spectrum_fit(g, _psf_for(g, psf))
+    fit = None if psf is None or axes > 2 else fitted_spectrum(g, _psf_for(g, psf))
     if fit is not None and fit[0].zeros:
         at_zeros = math.exp(fit[0].fitted(fit[1], None, 0.0)[0][-1])
         power = at_zeros if at_zeros < _WRONG * power else power
@@ -245,6 +246,14 @@ class NoiseModel(NamedTuple):
         """The model of the image times 2^by."""
         return self._replace(**{x: shifted(getattr(self, x), by) for x in ("gain", "read", "left", "light")})
 
+    def coloured(self, white: Array) -> Array:
+        """White noise (..., M, N) with this noise's spectrum: the PSF's error leaves a part of the scene's."""
+        if not self.left:
+            return white
+        scene = scene_law(np.fft.fftfreq(white.shape[-2])[:, None] ** 2 + np.fft.rfftfreq(white.shape[-1]) ** 2)
+        by = np.sqrt(1 - self.share + self.share / scene.mean() * scene)
+        return Torus(white.shape[-2:], Device.of(white)).filter(white, get_xp(white).asarray(by, white.dtype))
+
     def variance(self, image: Array) -> Array:
         """The variance of each pixel of an image (..., M, N), by the image smoothed a little."""
         image = as_real(image, "the image")
@@ -383,7 +392,7 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
 
 def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: float | None = None) -> NoiseModel:
     """`psf_error` with the noise that the error leaves in the image; for a checked image."""
-    fit = _spectrum_fit(g, psf)
+    fit = fitted_spectrum(g, psf)
     if fit is None:
         return NoiseModel(0.0, noise or 0.0, 0.0, math.inf)
     found, means = fit
@@ -391,25 +400,13 @@ def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: floa
     square, white = np.exp(wrong[-2:]).tolist()
     if error is None:
         gained = 2 * (found.fitted(means, noise, 0.0, wrong)[1] - loss) / scatter
+        gained *= float(total(abs(g))) ** 2 / (g.size * float(squares(g)))  # few lights have few independent powers
         # What is uncertain counts less. Noise of a measured PSF lifts |ĥ|² too: ε is read a tenth too small.
         square *= 1.2 * max(1 - (10 / gained) ** 2, 0.0) if gained > 0 else 0.0
     power = found.scene(wrong) * found.white * found.count
-    fine, epsilon = float(power @ (found.radius > 0.1) / found.count.sum()), math.sqrt(square)
+    fine, epsilon = float(power @ (scene_law(found.radius**2) > 0) / found.count.sum()), math.sqrt(square)
     uncertainty = math.sqrt(square + deviation) - epsilon
     return NoiseModel(0.0, math.sqrt(white), epsilon, uncertainty, math.sqrt(square * fine))
-
-
-def _spectrum_fit(g: Array, psf: np.ndarray) -> tuple[Cells, np.ndarray] | None:
-    """The cells of frequencies for a PSF, and an image's power in them; None if it is too small or too flat."""
-    edges = [min(m // 2, n // 16) for m, n in zip(psf.shape, g.shape[-2:], strict=True)]  # the boundary's part
-    g = g[..., edges[0] : g.shape[-2] - edges[0], edges[1] : g.shape[-1] - edges[1]]
-    side = min(max(256, 4 * max(psf.shape)), *g.shape[-2:])
-    if side < max(32, 2 * max(psf.shape)) or abs(psf.sum()) <= 1e-3 * abs(psf).sum():
-        return None
-    found = cells(side, psf.shape, np.ascontiguousarray(psf, np.float64).tobytes())
-    means = found.means(power_of(g, side))
-    shows = means.max() > (max(1e-12, 8 * float(np.finfo(g.dtype).eps)) * largest(g)) ** 2
-    return (found, means) if shows else None
 
 
 def _freedom(window: np.ndarray, at: np.ndarray) -> float:

@@ -71,7 +71,7 @@ from ..operators.matrix import by
 from ..problem import Factor, Problem, Solution, history_of
 from ..threads import all_cores
 from . import admm, richardson_lucy_gpu
-from .counts import deviation, two_images
+from .counts import two_images, variance
 from .domain import BlockMap
 from .start import all_weights, filled
 from .windows import cut
@@ -380,7 +380,7 @@ class _Run:
         self.consensus, self.few_agreed, self.ended = problem.stop.consensus and not watched, False, False
         self.watched, self.ahead = watched or self.consensus, int(problem.device.gpu is not None)
         if self.consensus:
-            self.deviation = deviation(problem, g) / xp.maximum(g, self.floor)
+            self.deviation = xp.minimum(xp.sqrt(variance(problem, g)[0]), g) / xp.maximum(g, self.floor)
             self.signs = random_signs(g.shape, g.dtype, xp)
 
     def first(self, start: Array | None) -> Array:

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 
 from ..device import Array, Device, asnumpy
-from ..norms import combined, outer
+from ..norms import combined, largest, outer
 from ..operators.torus import Torus
 
 
@@ -141,6 +141,25 @@ class Cells:
     def scene(self, at: np.ndarray) -> np.ndarray:
         """S over 1/|k|² of the parameters of a fit."""
         return np.exp((self.basis @ at[:-3]).clip(-99, 99))
+
+
+def fitted_spectrum(g: Array, psf: np.ndarray) -> tuple[Cells, np.ndarray] | None:
+    """The cells of frequencies for a PSF, and an image's power in them; None if it is too small or too flat."""
+    edges = [min(m // 2, n // 16) for m, n in zip(psf.shape, g.shape[-2:], strict=True)]  # the boundary's part
+    g = g[..., edges[0] : g.shape[-2] - edges[0], edges[1] : g.shape[-1] - edges[1]]
+    side = min(max(256, 4 * max(psf.shape)), *g.shape[-2:])
+    if side < max(32, 2 * max(psf.shape)) or abs(psf.sum()) <= 1e-3 * abs(psf).sum():
+        return None
+    found = cells(side, psf.shape, np.ascontiguousarray(psf, np.float64).tobytes())
+    means = found.means(power_of(g, side))
+    shows = means.max() > (max(1e-12, 8 * float(np.finfo(g.dtype).eps)) * largest(g)) ** 2
+    return (found, means) if shows else None
+
+
+def scene_law(squares: np.ndarray) -> np.ndarray:
+    """1/|k|², the power of pictures, of the squares of frequencies; zero below 0.1 cycles per pixel, where a wrong PSF
+    of the right sum leaves hardly anything."""
+    return (squares > 0.1**2) / np.maximum(squares, 0.1**2)
 
 
 def tapered(power: np.ndarray) -> np.ndarray:

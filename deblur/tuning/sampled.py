@@ -107,6 +107,8 @@ class _Observer:
         if self.needs_degrees:
             # Small relative to the noise, but far above what the solver leaves unsolved.
             signs = random_signs(g.shape, g.dtype, xp)
+            if problem.noise is not None:
+                signs = problem.noise.coloured(signs)
             size = math.sqrt(nu)
             if self.counts:
                 size = xp.maximum(size * xp.sqrt(xp.maximum(g, float(g.mean()) * 0.05)), 1e-3 * self.scale)

@@ -385,17 +385,17 @@ def from_spectrum(
     return choices or nothing
 
 
-def _coloured(choice: LambdaChoice, sums: FilterSums, converged: bool) -> LambdaChoice:
+def _coloured(choice: LambdaChoice, sums: FilterSums, fits: bool) -> LambdaChoice:
     """`choice`, or the λ of least expected error for noise of any colour, if ‖f_λ‖ is mostly such noise.
 
-    Small images have too few values in an octave to tell noise from texture.
+    It has converged if the boundary `fits`. Small images have too few values in an octave to tell noise from texture.
     """
     small = choice.rule != "gcv" or sums.pixels < SMALL / 2
     if small or sums.solution(choice.lam) <= 3 * sums.solution(sums.balanced(choice.lambdas, 16.0)):
         return choice
-    lam = sums.balanced(choice.lambdas, 2.0)
+    lam = sums.balanced(choice.lambdas, 2.0, typical=fits)
     reason = explained(lam, "gcv", f"by {sums.decomposition}", "", COLOURED)
-    return replace(choice, lam=lam, remark=COLOURED, converged=converged, reason=reason)
+    return replace(choice, lam=lam, remark=COLOURED, converged=fits, reason=reason)
 
 
 def _cautious(choice: LambdaChoice, sums: FilterSums) -> LambdaChoice:

@@ -131,22 +131,28 @@ class FilterSums:
         growth = here / np.where(above > 0, above, 1.0)
         return bool(growth[0] > GROWTH**2 * growth.min())
 
-    def balanced(self, lambdas: np.ndarray, beyond: float) -> float:
+    def balanced(self, lambdas: np.ndarray, beyond: float, typical: bool = False) -> float:
         """The λ of least expected error ‖f_λ − f‖², for noise of any colour.
 
         The power seen in an octave of σ², over what is passed of a scene whose parts are alike, falls with the octaves
-        for a scene, and rises for noise: it is noise from where it is `beyond` times its least. The octaves before have
-        as much noise, in the mean.
+        for a scene, and rises for noise: it is noise from where it is `beyond` times its least, and all of it from 16
+        times. The octaves before have as much noise. If `typical`, the power is at first the median over eighths of an
+        octave: a texture has its power in few, but so does the error of a boundary that does not fit.
         """
         least, both = 2.0**-80 * self.top, (self.operator, self.values)
-        octave, of_power = (np.log2(self.top / np.maximum(x, least)).astype(int) for x in both)
-        count, passed = (self.frames * np.bincount(octave, x, 81) for x in (self.counts, self.operator * self.counts))
-        power = np.bincount(of_power, self.power, 81)
-        some = np.flatnonzero((count >= 64) & (passed > 0))[1:]  # the prior scene takes what passes
-        count, passed, power = count[some], passed[some], power[some]
-        scene = passed * np.minimum.accumulate(power / passed)
-        found = np.where(power > beyond * scene, power - scene, 0) / count
-        noise = np.minimum(count * np.maximum.accumulate(found[::-1])[::-1], power)
+        part, of_power = ((8 * np.log2(self.top / np.maximum(x, least))).astype(int) for x in both)
+        sums = (part, self.counts), (part, self.operator * self.counts), (of_power, self.power / self.frames)
+        counts, passed, power = (self.frames * np.bincount(at, x, 648).reshape(81, 8) for at, x in sums)
+        some = np.flatnonzero((counts.sum(axis=1) >= 64) & (passed.sum(axis=1) > 0))[1:]  # prior scene: what passes
+        parts, seen = counts[some], power[some]
+        count, passed, power = (x[some].sum(axis=1) for x in (counts, passed, power))
+        shown = power
+        if typical and self.operator is self.values:
+            shown = count * np.nanmedian(seen / np.where(parts > 0, parts, np.nan), axis=1)
+        scene = passed * np.minimum.accumulate(shown / passed)
+        shown = np.where(shown > 16 * scene, power, shown)  # all of it is noise
+        found = np.where(shown > beyond * scene, shown - scene, 0)
+        noise = np.minimum(np.maximum(count * np.maximum.accumulate((found / count)[::-1])[::-1], found), power)
         s2, lam = passed / count, lambdas[:, None]
         error = (lam**2 * (power - noise) / s2 + s2 * noise) / (s2 + lam) ** 2
         return float(lambdas[np.argmin(error.sum(axis=1))])

@@ -17,7 +17,7 @@ from deblur.metrics import psnr
 from deblur.operators.blur import Blur
 from deblur.problem import Problem
 from deblur.solvers import windows
-from deblur.solvers.noise import noise_variance
+from deblur.solvers.noise import NoiseModel, noise_variance
 from deblur.terms import DataFidelity
 from deblur.tuning import sampled
 from deblur.tuning.sampled import _Observer, whiteness
@@ -74,18 +74,20 @@ def test_degrees_of_freedom_are_those_of_the_linear_formula(lam):
     assert abs(observer.look(lam)[1] - (power / (power + lam)).mean()) <= 0.02
 
 
+@pytest.mark.parametrize("left", [0.0, 0.017], ids=["white", "coloured"])
 @pytest.mark.parametrize(("method", "lam"), [("tv", 3e-4), ("tv", 3e-3), ("gradient", 1e-3)])
-def test_stein_estimates_the_true_risk(method, lam):
+def test_stein_estimates_the_true_risk(method, lam, left, rng):
     noise = 0.02
-    blur, g, _ = blurred(noise, n=134)
-    clean = blur.forward(scene(134))
-    problem = pose(blur, method)
+    model = NoiseModel(0.0, math.sqrt(noise**2 - left**2), left=left)
+    blur, clean, _ = blurred(0, n=134)
+    g = clean + noise * model.coloured(rng.standard_normal(clean.shape))
+    problem = pose(blur, method, noise=model)
     observer = _Observer(problem, g[None, None], "sure", noise**2, METHODS[method].prepare)
     estimate = observer.look(lam)[0]
     f = solve(method, problem, lam, g[None, None]).scene[0, 0]
     risk = ((blur.forward(f) - clean) ** 2).mean()
-    # The estimate's own scatter is that of the noise's power: 2σ⁴/N and a little more.
-    assert abs(estimate - risk) <= 5 * noise**2 * math.sqrt(2 / g.size)
+    # The estimate's own scatter is that of the noise's power: 2σ⁴/N and a little more; coloured, of fewer frequencies.
+    assert abs(estimate - risk) <= (15 if left else 5) * noise**2 * math.sqrt(2 / g.size)
 
 
 def test_hidden_pixels_have_no_degrees_of_freedom():
