@@ -122,11 +122,11 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
         first = image.part(image.parts[0])[0]
         problem = weighed(problem, first, noise, request.options["psf_error"])
     elif (known := problem.noise) is not None and 5 * known.left**2 > known.level**2 and not named:
-        rule, noise = "sure", known.level
         left = unexplained(problem, image.all_data())
-        if left > 1.5 * noise:  # what is wrong is not spread as the scene's power is, and no such noise
+        rule, noise = "sure", max(known.level, left)
+        if left > 1.5 * known.level:  # what is wrong is not spread as the scene's power is, and no such noise
             problem = replace(problem, noise=known._replace(left=left, uncertainty=math.inf))
-            rule, noise = "discrepancy", left
+            rule = "discrepancy"
     natural = request.may_be_natural
     found, regularizer, why = choose_lambda(problem, image, rule, natural, noise, method)
     if rule == "auto":
