@@ -1,8 +1,7 @@
-"""Tiles of Dask arrays: each stored chunk is read once, and `dask.array.overlap` lends its neighbours a part of it."""
+"""Tiles of Dask arrays: each chunk is read once, and `dask.array.overlap` lends its neighbours a part of it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,24 +20,21 @@ Blocks = tuple[tuple[int, ...], ...]  # their lengths along each of these axes
 
 def lazily(tiling: Tiling, img: Any) -> Any:
     """The restored image as a lazy Dask array with the axes of `img`."""
-    order = tiling.layout.order
-    x = in_tiles(tiling, img.transpose(order))
-    found: list[Any] = []
-    for number in range(tiling.plan.passes):  # a pass sees as much of the y of the last one as of x
-        name, meta = f"deblur-{tiling.recipe.token}-{number}", x._meta.astype(tiling.dtype)
-        found = [graph(BlockMap(tiling, number), [x, *found], name, x.chunks, meta)]
-    return found[0].transpose(tuple(np.argsort(order)))
-
-
-def graph(blocks: BlockMap, arrays: Sequence[Any], name: str, chunks: Any, meta: Array) -> Any:
-    """A lazy array of `BlockMap.task` for each block of Dask arrays that are cut alike."""
     import dask.array as da
     from dask.array.overlap import overlap
 
-    depth = dict(enumerate(blocks.overlap, arrays[0].ndim - len(blocks.overlap)))
-    edge = "periodic" if blocks.recipe.boundary.wraps else "none"
-    windows = [overlap(x, depth, edge, allow_rechunk=False) for x in arrays]
-    return da.map_blocks(blocks.run, *windows, name=name, chunks=chunks, dtype=meta.dtype, meta=meta)
+    layout = tiling.layout
+    x = img.transpose(layout.order)
+    x = x.rechunk(blocks_of(tiling, x.chunks[max(0, len(layout.stack) - 1)]))
+    edge = "periodic" if tiling.recipe.boundary.wraps else "none"
+    found: list[Any] = []
+    for number in range(tiling.plan.passes):  # a pass sees as much of the y of the last one as of x
+        tiles, name = BlockMap(tiling, number), f"deblur-{tiling.recipe.token}-{number}"
+        depth = dict(enumerate(tiles.overlap, x.ndim - len(tiles.overlap)))
+        windows = [overlap(each, depth, edge, allow_rechunk=False) for each in (x, *found)]
+        meta = x._meta.astype(tiling.dtype)
+        found = [da.map_blocks(tiles, *windows, name=name, chunks=x.chunks, dtype=tiling.dtype, meta=meta)]
+    return found[0].transpose(tuple(np.argsort(layout.order)))
 
 
 class BlockMap:
@@ -69,10 +65,6 @@ class BlockMap:
     def __dask_tokenize__(self) -> Any:
         return self.recipe.token
 
-    def run(self, *windows: Any, block_id: Place) -> Any:
-        """`task` for the windows of a block, as `dask.array.map_blocks` calls it."""
-        return self.task(block_id, *windows)
-
     def around(self, place: Place) -> tuple[list[list[slice]], Sides, Edges]:
         """(spans that are read, which sides are the image's, what to cut off) of the window of a block."""
         tile = [cuts[i] for cuts, i in zip(self.cuts, place[-len(self.cuts) :], strict=True)]
@@ -90,12 +82,12 @@ class BlockMap:
         f, change = corrected(self.recipe, window.reshape(form), known, frame, sides, trim, self.last)
         return f.reshape(*front, *f.shape[2:]), change
 
-    def task(self, place: Place, *windows: Array) -> Any:
-        """The tile at a place, or ValueError that names it."""
+    def __call__(self, *windows: Array, block_id: Place) -> Any:
+        """The tile of a block from its windows, or ValueError that names it, as `dask.array.map_blocks` calls it."""
         try:
-            f = self.restored(place, *windows)[0]
+            f = self.restored(block_id, *windows)[0]
         except ValueError as error:
-            raise ValueError(f"the tile {place} (counted in tiles): {error}") from None
+            raise ValueError(f"the tile {block_id} (counted in tiles): {error}") from None
         return f if self.recipe.device == "cpu" or is_cupy(f) else f.copy()  # staging memory is reused
 
 
@@ -104,17 +96,6 @@ def together(tiling: Tiling) -> int:
     if len(tiling.recipe.psfs) > 1:
         return 1
     return max(1, tiling.plan.memory // (tiling.plan.bytes * tiling.layout.colours))
-
-
-def fit_together(tiling: Tiling) -> bool:
-    """Whether a process has room for the tiles that wait until their neighbours are read: up to two rows of them.
-
-    Where it has, each stored chunk is read once; else each tile reads its window for itself.
-    """
-    plan = tiling.plan
-    held = 2 * plan.tile[0] * math.prod(plan.shape[1:]) * tiling.dtype.itemsize * tiling.layout.colours
-    held *= (2 if plan.passes > 1 else 1) if any(plan.overlap) else 0
-    return held <= tiling.workers * (plan.memory - plan.bytes)
 
 
 def blocks_of(tiling: Tiling, frames: Sequence[int]) -> Blocks:
@@ -129,8 +110,3 @@ def blocks_of(tiling: Tiling, frames: Sequence[int]) -> Blocks:
     if layout.channel is not None:
         front.append((layout.colours,))  # colours stay together
     return (*front, *(tuple(b - a for a, b in cuts) for cuts in tiling.cuts))
-
-
-def in_tiles(tiling: Tiling, x: Any) -> Any:
-    """A Dask array in `Layout.order` with these blocks as its chunks."""
-    return x.rechunk(blocks_of(tiling, x.chunks[max(0, len(tiling.layout.stack) - 1)]))

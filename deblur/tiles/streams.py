@@ -27,7 +27,7 @@ from ..options import Options, takes_options
 from ..version import __version__
 from . import stores
 from .checks import Residual, residual
-from .mapping import BlockMap, Blocks, Place, blocks_of, fit_together, graph, in_tiles, together
+from .mapping import BlockMap, Blocks, Place, blocks_of
 from .options import PlanOptions, TileOptions, parted
 from .plan import TilePlan
 from .refining import MORE_PASSES
@@ -289,21 +289,13 @@ class _Run:
     def restored(self, output: Any, y: Any, number: int) -> tuple[int, int, list[Failure], float]:
         """(tiles written, tiles that were there, those that failed, the largest change) of pass `number`."""
         import dask
-        import dask.array as da
 
-        tiling, arrays = self.tiling, list[Any]()
         readers = [self.image.array] if y is None else [self.image.array, Reader(y, f"pass {number}")]
-        blocks = blocks_of(tiling, [tiling.layout.shape[axis] for axis in tiling.layout.stack[-1:]])
-        fit = fit_together(tiling)
-        for reader, chunks in zip(readers, (self.image.chunks, output.chunks), strict=False) if fit else ():
-            name = f"{'source' if not arrays else 'y'}-{tiling.recipe.token}-{number}"
-            x = da.from_array(reader, chunks=self._reads(chunks), fancy=False, asarray=True, name=name)
-            arrays.append(in_tiles(tiling, x.transpose(tiling.layout.order)))
-            blocks = arrays[0].chunks
-        writer = _Writer(tiling, number, output, readers, blocks, self.image.unit)
+        blocks = blocks_of(self.tiling, self._frames())
+        writer = _Writer(self.tiling, number, output, readers, blocks, self.image.unit)
         sizes = {p: writer.frames(p) for p in np.ndindex(*map(len, blocks))}
         places = [p for p in sizes if stores.missing(output, writer.region(p))]
-        total, now, passes = sum(sizes.values()), sum(sizes[p] for p in places), tiling.plan.passes
+        total, now, passes = sum(sizes.values()), sum(sizes[p] for p in places), self.tiling.plan.passes
         finished = number * total + total - now
 
         def one_more(i: int | None = None) -> None:
@@ -313,35 +305,26 @@ class _Run:
                 self.progress(finished, passes * total)
 
         one_more()
-        if fit and places:
-            ones, name = tuple((1,) * len(b) for b in blocks), f"written-{tiling.recipe.token}-{number}"
-            out = graph(writer, arrays, name, ones, np.empty((0,) * len(blocks), object))
-            tasks = list(out.to_delayed(optimize_graph=True)[tuple(zip(*places, strict=True))])
-        else:
-            tasks = [dask.delayed(writer.alone, pure=False, traverse=False)(place) for place in places]
-        results = [result.item() for result in _computed(tasks, self.workers, one_more)]
+        tasks = [dask.delayed(writer.run, pure=False, traverse=False)(place) for place in places]
+        results = _computed(tasks, self.workers, one_more)
         failed = [failure for failures, _ in results for failure in failures]
         return now - len(failed), total - now, failed, max((change for _, change in results), default=0.0)
 
-    def _reads(self, stored: Sequence[int] | None) -> tuple[Any, ...]:
-        """What is read at once: the stored chunks of a tile, and of a few frames; a chunk where tiles would cut it."""
-        tiling, layout = self.tiling, self.tiling.layout
-        chunks: list[Any] = list(stored or (1,) * len(layout.shape))
-        for axis, cuts in zip(layout.in_space, tiling.cuts, strict=True):
-            if all(first % chunks[axis] == 0 for first, _ in cuts):
-                chunks[axis] = tuple(b - a for a, b in cuts)
-        if layout.stack:
-            # No more than 32 MiB, beyond which larger tasks gain nothing, and so few that there are 64 tasks or more.
-            window = math.prod(tiling.plan.window) * layout.colours * tiling.dtype.itemsize
-            frames = min(together(tiling), 2**25 // window, layout.frames // 64)
-            chunks[layout.stack[-1]] *= max(1, frames // chunks[layout.stack[-1]])
-        if layout.channel is not None:
-            chunks[layout.channel] = layout.colours
-        return tuple(chunks)
+    def _frames(self) -> list[int]:
+        """How many frames of the last axis of the stack are read at once: those of a few stored chunks."""
+        layout, chunks = self.tiling.layout, self.image.chunks
+        if not layout.stack:
+            return []
+        axis = layout.stack[-1]
+        # No more than 32 MiB, beyond which larger tasks gain nothing, and so few that there are 64 tasks or more.
+        window = math.prod(self.tiling.plan.window) * layout.colours * self.tiling.dtype.itemsize
+        most, stored = min(2**25 // window, layout.frames // 64), chunks[axis] if chunks else 1
+        n, step = layout.shape[axis], stored * max(1, most // stored)
+        return [min(step, n - i) for i in range(0, n, step)]
 
 
 class _Writer(BlockMap):
-    """Restores a block and writes it to its place; a task returns its failures and its largest change."""
+    """Reads the windows of a block, restores them and writes the tile to its place."""
 
     def __init__(
         self, tiling: Tiling, number: int, output: Any, readers: list[Reader], blocks: Blocks, unit: float
@@ -368,8 +351,13 @@ class _Writer(BlockMap):
         """How many frames a block has."""
         return math.prod(s.stop - s.start for s in self.spans(place)[: len(self.stack)])
 
-    def alone(self, place: Place) -> Any:
-        """`task` for windows that are read for this block alone."""
+    def run(self, place: Place) -> tuple[list[Failure], float]:
+        """Read the windows of a block, restore them and write the tile: its failures and its largest change.
+
+        Not if a worker that was lost before it could report has written it.
+        """
+        if not stores.missing(self.output, self.region(place)):
+            return [], 0.0
         front = self.spans(place)[: -len(self.cuts)]
 
         def window(reader: Reader) -> np.ndarray:
@@ -379,23 +367,14 @@ class _Writer(BlockMap):
 
             return put_together(self.around(place)[0], part)
 
-        return self.task(place, *map(window, self.readers))
-
-    def task(self, place: Place, *windows: Any) -> Any:
-        """Write a block, unless a worker that was lost before it could report has written it."""
-        failed: list[Failure] = []
-        change = 0.0
-        if stores.missing(self.output, self.region(place)):
-            try:
-                change = self.write(place, windows)
-            except _FAILURES as error:
-                if self.last is False:  # the last pass fails as well; until then these pixels have no effect
-                    self.output[self.region(place)] = 0
-                else:
-                    failed = self._failures(place, windows, error)
-        out = np.empty((1,) * len(place), object)
-        out[(0,) * len(place)] = failed, change
-        return out
+        windows = [*map(window, self.readers)]
+        try:
+            return [], self.write(place, windows)
+        except _FAILURES as error:
+            if self.last is False:  # the last pass fails as well; until then these pixels have no effect
+                self.output[self.region(place)] = 0
+                return [], 0.0
+            return self._failures(place, windows, error), 0.0
 
     def write(self, place: Place, windows: Sequence[Any], frame: int | None = None) -> float:
         """Restore the windows of a block, or of one of its frames, and write it; the largest change."""

@@ -348,23 +348,6 @@ def test_a_store_that_cannot_be_written_is_an_error_before_work(store, tmp_path)
     refused(FileNotFoundError, "no zarr store", stream, tmp_path / "nothing.zarr", tmp_path / "out.zarr", H, LAM)
 
 
-def test_each_stored_chunk_is_read_once(store, tmp_path, monkeypatch):
-    from zarr.storage import LocalStore
-
-    reads = {}
-    real = LocalStore.get
-
-    async def get(self, key, *args, **kwargs):
-        if key.startswith("c/") and self.root == store:
-            reads[key] = reads.get(key, 0) + 1
-        return await real(self, key, *args, **kwargs)
-
-    monkeypatch.setattr(LocalStore, "get", get)
-    stream(store, tmp_path / "out.zarr", H, LAM, check=False, workers=2, **ASKED)
-    assert len(reads) == 7 * 8
-    assert set(reads.values()) == {1}
-
-
 def test_a_limit_of_the_process_is_its_memory():
     limited = "import resource as r; r.setrlimit(r.RLIMIT_AS, (2**32, r.getrlimit(r.RLIMIT_AS)[1]))"
     code = f"{limited}; from deblur import plan_tiles, psf; print(plan_tiles(psf.disk(3), 0.1, (9, 9)).memory)"
