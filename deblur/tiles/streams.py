@@ -5,7 +5,6 @@ A second start reads λ and the plan from the output, solves the tiles that are 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import itertools
 import math
@@ -13,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -217,8 +217,10 @@ def stream(
             open_store(path, "r+").attrs[ATTRIBUTE] = _decided(asked, tiling)
         shutil.rmtree(Path(path, ".passes"), ignore_errors=True)
         if image.group is not None and not failed:
+            client = not isinstance(workers, int)
+            how = {"scheduler": workers} if client else {"scheduler": "threads", "num_workers": workers}
             for level in stores.pyramid(path, image):
-                _computed([level], workers)
+                level.compute(**how)
         for piece in Path(path).rglob("*.partial"):  # zarr's, of chunks that a killed process was writing
             piece.unlink()
     seconds = time.perf_counter() - start
@@ -288,8 +290,6 @@ class _Run:
 
     def restored(self, output: Any, y: Any, number: int) -> tuple[int, int, list[Failure], float]:
         """(tiles written, tiles that were there, those that failed, the largest change) of pass `number`."""
-        import dask
-
         readers = [self.image.array] if y is None else [self.image.array, Reader(y, f"pass {number}")]
         blocks = blocks_of(self.tiling, self._frames())
         writer = _Writer(self.tiling, number, output, readers, blocks, self.image.unit)
@@ -305,8 +305,7 @@ class _Run:
                 self.progress(finished, passes * total)
 
         one_more()
-        tasks = [dask.delayed(writer.run, pure=False, traverse=False)(place) for place in places]
-        results = _computed(tasks, self.workers, one_more)
+        results = _each(self.workers, writer.run, zip(places, strict=True), one_more)
         failed = [failure for failures, _ in results for failure in failures]
         return now - len(failed), total - now, failed, max((change for _, change in results), default=0.0)
 
@@ -409,44 +408,18 @@ class _Writer(BlockMap):
         return ""
 
 
-def _each(workers: Any, function: Callable[..., Any], arguments: Iterable[Any]) -> Sequence[Any]:
-    """As `itertools.starmap`, by threads or by a client."""
-    import dask
-
-    one = dask.delayed(function, pure=False, traverse=False)
-    return _computed([one(*each) for each in arguments], workers)
-
-
-def _computed(tasks: list[Any], workers: Any, ended: Callable[[int], None] = lambda i: None) -> Sequence[Any]:
-    """The results of lazy tasks, by threads or by a client; `ended` is called with the number of each as it ends."""
-    import dask
-    from dask.callbacks import Callback
-
-    number = {task.key: i for i, task in enumerate(tasks)}
-    try:
-        if isinstance(workers, int):
-
-            def after(key: Any, *_: Any) -> None:
-                if key in number:
-                    ended(number[key])
-
-            with Callback(posttask=after), dask.config.set(scheduler="threads", num_workers=workers):
-                return dask.compute(*tasks)
-        from distributed import as_completed
-
-        futures = workers.compute(tasks)
+def _each(
+    workers: Any, function: Callable[..., Any], arguments: Iterable[Any], ended: Callable[[int], None] = lambda i: None
+) -> list[Any]:
+    """As `itertools.starmap`, by threads or by a client; `ended` is called with the number of each as it ends."""
+    with ThreadPoolExecutor(workers) if isinstance(workers, int) else workers.get_executor(pure=False) as pool:
+        futures = [pool.submit(function, *each) for each in arguments]
+        number = {future: i for i, future in enumerate(futures)}
         try:
             for future in as_completed(futures):
-                if future.status != "finished":
-                    future.result()
-                ended(number[future.key])
-            return workers.gather(futures)  # all at once: each by itself costs a worker's time
+                future.result()
+                ended(number[future])
+            return [future.result() for future in futures]
         finally:
-            workers.cancel(futures)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise OSError(
-                errno.ENOSPC,
-                "the disk is full; every written chunk is whole, and the same call goes on once there is room",
-            ) from error
-        raise
+            for future in futures:
+                future.cancel()
