@@ -294,7 +294,7 @@ class _Run:
         blocks = blocks_of(self.tiling, self._frames())
         writer = _Writer(self.tiling, number, output, readers, blocks, self.image.unit)
         sizes = {p: writer.frames(p) for p in np.ndindex(*map(len, blocks))}
-        places = [p for p in sizes if stores.missing(output, writer.region(p))]
+        places = [p for p in sizes if stores.missing(output, writer.region(writer.spans(p)))]
         total, now, passes = sum(sizes.values()), sum(sizes[p] for p in places), self.tiling.plan.passes
         finished = number * total + total - now
 
@@ -341,69 +341,51 @@ class _Writer(BlockMap):
             spans[len(self.stack) - 1] = slice(first, first + 1)
         return spans
 
-    def region(self, place: Place, frame: int | None = None) -> tuple[slice, ...]:
+    def region(self, spans: Sequence[slice]) -> tuple[slice, ...]:
         """The same in the output."""
-        spans = self.spans(place, frame)
         return tuple(spans[i] for i in self.into)
 
     def frames(self, place: Place) -> int:
         """How many frames a block has."""
         return math.prod(s.stop - s.start for s in self.spans(place)[: len(self.stack)])
 
-    def run(self, place: Place) -> tuple[list[Failure], float]:
-        """Read the windows of a block, restore them and write the tile: its failures and its largest change.
+    def run(self, place: Place, frame: int | None = None) -> tuple[list[Failure], float]:
+        """Read the windows of a block, or of one of its frames, restore them and write the tile.
 
-        Not if a worker that was lost before it could report has written it.
+        Returns its failures, for which each frame is tried by itself, and its largest change. What is written already,
+        by a worker that was lost before it could report, is left.
         """
-        if not stores.missing(self.output, self.region(place)):
+        spans = self.spans(place, frame)
+        region, front, axis = self.region(spans), spans[: -len(self.cuts)], len(self.stack) - 1
+        if not stores.missing(self.output, region):
             return [], 0.0
-        front = self.spans(place)[: -len(self.cuts)]
 
         def window(reader: Reader) -> np.ndarray:
             def part(where: Sequence[slice]) -> np.ndarray:
-                region: np.ndarray = reader[tuple([*front, *where][i] for i in self.into)]
-                return region.transpose(np.argsort(self.into))
+                read: np.ndarray = reader[self.region([*front, *where])]
+                return read.transpose(np.argsort(self.into))
 
             return put_together(self.around(place)[0], part)
 
-        windows = [*map(window, self.readers)]
         try:
-            return [], self.write(place, windows)
+            f, change = self.restored(place, *map(window, self.readers))
+            f = f.transpose(self.into) * f.dtype.type(self.unit)
+            self.output[region] = f.get() if hasattr(f, "get") else f
         except _FAILURES as error:
             if self.last is False:  # the last pass fails as well; until then these pixels have no effect
-                self.output[self.region(place)] = 0
+                self.output[region] = 0
                 return [], 0.0
-            return self._failures(place, windows, error), 0.0
-
-    def write(self, place: Place, windows: Sequence[Any], frame: int | None = None) -> float:
-        """Restore the windows of a block, or of one of its frames, and write it; the largest change."""
-        f, change = self.restored(place, *windows)
-        f = f.transpose(self.into) * f.dtype.type(self.unit)
-        self.output[self.region(place, frame)] = f.get() if hasattr(f, "get") else f
-        return change
-
-    def _failures(self, place: Place, windows: Sequence[Any], error: Exception) -> list[Failure]:
-        """The failures of a block, of which each frame is tried by itself, in frames instead of blocks of several."""
-        found, axis = [], len(self.stack) - 1
-        count = windows[0].shape[axis] if self.stack else 1
-        for i in range(count):
-            if count > 1:
-                try:
-                    self.write(place, [w.take([i], axis) for w in windows], i)
-                    continue
-                except _FAILURES as own:
-                    error = own
-            spans = self.spans(place, i)
-            front, space = spans[: -len(self.cuts)], spans[-len(self.cuts) :]
+            if self.stack and (count := front[axis].stop - front[axis].start) > 1:
+                return [failure for i in range(count) for failure in self.run(place, i)[0]], 0.0
             at = place if not self.stack else (*place[:axis], front[axis].start, *place[axis + 1 :])
             why = self._unreadable(place, front) or str(error) or type(error).__name__
-            found.append(Failure(at, tuple((s.start, s.stop) for s in space), why))
-        return found
+            return [Failure(at, tuple((s.start, s.stop) for s in spans[-len(self.cuts) :]), why)], 0.0
+        return [], change
 
     def _unreadable(self, place: Place, front: list[slice]) -> str:
         """The first chunk under the window of a tile that cannot be read, in words; empty if there is none."""
         for reader, *span in itertools.product(self.readers, *self.around(place)[0]):
-            if trouble := reader.trouble([[*front, *span][i] for i in self.into]):
+            if trouble := reader.trouble(self.region([*front, *span])):
                 return trouble
         return ""
 

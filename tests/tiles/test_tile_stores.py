@@ -200,15 +200,15 @@ def test_refining_goes_on_in_the_pass_where_it_was_interrupted(store, picture, t
     assert abs(read(tmp_path / "whole.zarr") - whole).max() / np.ptp(picture) <= first.left + rounding < 1e-3
     assert first.residual.residual < 1e-4
     assert "refined" in str(first)
-    written, real, most = [], streams._Writer.write, 10
+    written, real, most = [], streams._Writer.run, 10
 
-    def some(self, place, windows):
+    def some(self, place):
         if len(written) == most:
             raise OSError(errno.ENOSPC, "No space left on device")
         written.append(place)
-        return real(self, place, windows)
+        return real(self, place)
 
-    monkeypatch.setattr(streams._Writer, "write", some)
+    monkeypatch.setattr(streams._Writer, "run", some)
     refused(OSError, "goes on once there is room", stream, store, out, H, LAM, check=False, **asked)
     assert sorted(p.name for p in folder.iterdir()) == ["2"]  # and no pass before it
     most = 1000
