@@ -91,19 +91,13 @@ class BlockMap:
         return f if self.recipe.device == "cpu" or is_cupy(f) else f.copy()  # staging memory is reused
 
 
-def together(tiling: Tiling) -> int:
-    """Frames that a worker can solve at once, unless each has its own PSF."""
-    if len(tiling.recipe.psfs) > 1:
-        return 1
-    return max(1, tiling.plan.memory // (tiling.plan.bytes * tiling.layout.colours))
-
-
 def blocks_of(tiling: Tiling, frames: Sequence[int]) -> Blocks:
     """The lengths of the blocks along each axis of `Layout.order`: tiles, and as many frames in each as fit.
 
     `frames` are parts of the last axis of the stack, which are kept apart.
     """
-    most, layout = together(tiling), tiling.layout
+    plan, layout = tiling.plan, tiling.layout
+    most = 1 if len(tiling.recipe.psfs) > 1 else max(1, plan.memory // (plan.bytes * layout.colours))
     front = [(1,) * layout.shape[axis] for axis in layout.stack[:-1]]
     if layout.stack:
         front.append(tuple(min(most, n - i) for n in frames for i in range(0, n, most)))
