@@ -302,8 +302,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
     if args.grid and not (args.psf_grid or args.blind):
         raise ValueError("--grid belongs to --psf-grid and --blind")
     linear = args.method == "auto" or METHODS[args.method].linear
-    if args.prior != "auto" and not linear:
-        raise ValueError("--prior does nothing here: it belongs to the linear formula; leave it out")
     uses_noise = isinstance(args.lam, str) and (args.lam == "auto" or RULES[args.lam].noise or not linear)
     if args.noise is not None and not uses_noise and args.data != "huber":
         raise ValueError(f"--noise does nothing here: --lam {args.lam} does not use it; leave it out")

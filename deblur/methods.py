@@ -312,7 +312,7 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
         if gpu and small and not dense and band <= 8 * side:
             yield "banded"
         yield "kronecker"
-        if side <= (256 if gpu else 64) or not iterates:
+        if side <= 256 or not iterates if gpu else 25 * transforms >= side:  # else its edge pixels take longer
             yield "dst"
         if iterates and not gpu and steps < 3 and max(blur.psf.shape) > 16:
             yield "hybrid-lsqr"  # a few steps end before the border of a wide PSF is set up

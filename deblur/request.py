@@ -197,7 +197,7 @@ def check_request(
     if idle and row is not None and not row.iterative:
         raise MethodError(f"method {method!r} does not iterate: {idle} would do nothing; leave it out")
     linear = not asked and (row is None or row.linear)
-    if o["prior"] in ("smooth", "natural") and not linear:
+    if o["prior"] != "auto" and not linear:
         raise MethodError(f"method {method!r} cannot serve here: prior belongs to the linear formula")
     if lam == "auto" and row is not None and row.lam is not None:
         lam, lam_reason = row.lam, f"the default of {row.name}"

@@ -67,7 +67,7 @@ ODD = {
     f"{RUN} --denoiser nlm --method tv": "no denoiser",
     f"{RUN} --noise 0.1 --lam 0.01": "--noise does nothing here: --lam 0.01",
     f"{RUN} --noise 0.1 --lam lcurve": "--noise does nothing here: --lam lcurve",
-    f"{RUN} --prior zero --method tv": "--prior does nothing here: it belongs to the linear formula",
+    f"{RUN} --prior zero --method tv": "cannot serve here: prior belongs to the linear formula",
     f"{RUN} --rtol 1e-3 --method cholesky": "--rtol 0.001 would do nothing",
     f"{RUN} --stop consensus": "--stop 'consensus' belongs to --method 'richardson-lucy'",
     f"{RUN} --workers 2": "--workers does nothing here: OUT is no .zarr",

@@ -32,6 +32,7 @@ def test_structure_decides():
     gaussian, shake = deblur.psf.gaussian(9, 1.5), deblur.psf.camera_shake(17, 1)
     assert choose_method(Blur(gaussian, (256, 256), "periodic"), 1e-3).method == "fft"
     assert choose_method(Blur(gaussian, (256, 256), "reflect"), 1e-3).method == "dct"
+    assert choose_method(Blur(deblur.psf.disk(9), (256, 256), "antireflect"), 1e-4).method == "dst"
     choice = choose_method(Blur(shake, (256, 256)), 1e-2)
     assert choice.method not in ("fft", "dct", "dst", "kronecker")
     assert "separable" in choice.refused["kronecker"]

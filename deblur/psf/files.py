@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import io
 import itertools
-import math
-import os
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from .. import image as image_file
-from ..device import as_real, check_finite, format_bytes, require_memory, unwrapped
+from ..device import as_real, check_finite, unwrapped
 from ..errors import check_flags, check_path
 from ..image.arrays import looks_coloured
 from ..image.metadata import inverse
@@ -55,29 +53,8 @@ def read_table(path: Path, name: str = "psf") -> np.ndarray:
             raise ValueError("it holds no numbers")
         return np.loadtxt(lines, ndmin=2)
     with image_file.opened(path) as f:
-        if not zipfile.is_zipfile(f):
-            return _read_npy(f, f.seek(0, os.SEEK_END), path)
-        with zipfile.ZipFile(f) as archive:
-            members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-            member = members[_named(name, list(members))]
-            with archive.open(member) as stream:
-                return _read_npy(stream, member.file_size, path)
-
-
-def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
-    """The array in a .npy file of `size` bytes, if the file is complete and memory suffices."""
-    f.seek(0)
-    version = np.lib.format.read_magic(f)
-    if version > (2, 0):
-        raise ValueError("it holds named fields, not real numbers")
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(f)
-    promised = math.prod(shape) * dtype.itemsize
-    if promised > size and not dtype.hasobject:
-        raise ValueError(f"its header promises {format_bytes(promised)} and it has {format_bytes(size)}: cut short")
-    require_memory(2 * promised, np, f"{path}: an array of shape {shape}", "use a smaller PSF")
-    f.seek(0)
-    return np.lib.format.read_array(f, allow_pickle=False)
+        held = np.load(f, allow_pickle=False)
+        return held if isinstance(held, np.ndarray) else held[_named(name, held.files)]
 
 
 def load(

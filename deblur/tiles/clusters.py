@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,8 +49,6 @@ def cluster(
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "500ms",
         "distributed.admin.system-monitor.interval": "5s",
-        # All reads at once: else, neighbours being at different workers, half of the image goes from one to another.
-        "distributed.scheduler.worker-saturation": math.inf,
     }
     envs = [{"CUDA_VISIBLE_DEVICES": name} for name in visible_gpus(workers)] if gpus else [{}] * workers
     here: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False}

@@ -238,7 +238,10 @@ class MappedTiff:
 
 @contextmanager
 def locked(target: str) -> Iterator[None]:
-    """Hold the lock of a store while it is written: BlockingIOError if another process or thread does."""
+    """Hold the lock of a store while it is written: BlockingIOError if another process or thread does.
+
+    That the disk is full is said with what to do about it.
+    """
     import locket
 
     path = Path(f"{os.path.realpath(target)}.lock")
@@ -257,6 +260,11 @@ def locked(target: str) -> Iterator[None]:
         lock = None  # a file system without locks
     try:
         yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        words = "the disk is full; every written chunk is whole, and the same call goes on once there is room"
+        raise OSError(errno.ENOSPC, words) from error
     finally:
         path.unlink(missing_ok=True)
         if lock is not None:

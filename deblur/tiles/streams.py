@@ -5,7 +5,6 @@ A second start reads λ and the plan from the output, solves the tiles that are 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import itertools
 import math
@@ -13,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from ..options import Options, takes_options
 from ..version import __version__
 from . import stores
 from .checks import Residual, residual
-from .mapping import BlockMap, Blocks, Place, blocks_of, fit_together, graph, in_tiles, together
+from .mapping import BlockMap, Blocks, Place, blocks_of
 from .options import PlanOptions, TileOptions, parted
 from .plan import TilePlan
 from .refining import MORE_PASSES
@@ -217,8 +217,10 @@ def stream(
             open_store(path, "r+").attrs[ATTRIBUTE] = _decided(asked, tiling)
         shutil.rmtree(Path(path, ".passes"), ignore_errors=True)
         if image.group is not None and not failed:
+            client = not isinstance(workers, int)
+            how = {"scheduler": workers} if client else {"scheduler": "threads", "num_workers": workers}
             for level in stores.pyramid(path, image):
-                _computed([level], workers)
+                level.compute(**how)
         for piece in Path(path).rglob("*.partial"):  # zarr's, of chunks that a killed process was writing
             piece.unlink()
     seconds = time.perf_counter() - start
@@ -288,22 +290,12 @@ class _Run:
 
     def restored(self, output: Any, y: Any, number: int) -> tuple[int, int, list[Failure], float]:
         """(tiles written, tiles that were there, those that failed, the largest change) of pass `number`."""
-        import dask
-        import dask.array as da
-
-        tiling, arrays = self.tiling, list[Any]()
         readers = [self.image.array] if y is None else [self.image.array, Reader(y, f"pass {number}")]
-        blocks = blocks_of(tiling, [tiling.layout.shape[axis] for axis in tiling.layout.stack[-1:]])
-        fit = fit_together(tiling)
-        for reader, chunks in zip(readers, (self.image.chunks, output.chunks), strict=False) if fit else ():
-            name = f"{'source' if not arrays else 'y'}-{tiling.recipe.token}-{number}"
-            x = da.from_array(reader, chunks=self._reads(chunks), fancy=False, asarray=True, name=name)
-            arrays.append(in_tiles(tiling, x.transpose(tiling.layout.order)))
-            blocks = arrays[0].chunks
-        writer = _Writer(tiling, number, output, readers, blocks, self.image.unit)
+        blocks = blocks_of(self.tiling, self._frames())
+        writer = _Writer(self.tiling, number, output, readers, blocks, self.image.unit)
         sizes = {p: writer.frames(p) for p in np.ndindex(*map(len, blocks))}
-        places = [p for p in sizes if stores.missing(output, writer.region(p))]
-        total, now, passes = sum(sizes.values()), sum(sizes[p] for p in places), tiling.plan.passes
+        places = [p for p in sizes if stores.missing(output, writer.region(writer.spans(p)))]
+        total, now, passes = sum(sizes.values()), sum(sizes[p] for p in places), self.tiling.plan.passes
         finished = number * total + total - now
 
         def one_more(i: int | None = None) -> None:
@@ -313,35 +305,25 @@ class _Run:
                 self.progress(finished, passes * total)
 
         one_more()
-        if fit and places:
-            ones, name = tuple((1,) * len(b) for b in blocks), f"written-{tiling.recipe.token}-{number}"
-            out = graph(writer, arrays, name, ones, np.empty((0,) * len(blocks), object))
-            tasks = list(out.to_delayed(optimize_graph=True)[tuple(zip(*places, strict=True))])
-        else:
-            tasks = [dask.delayed(writer.alone, pure=False, traverse=False)(place) for place in places]
-        results = [result.item() for result in _computed(tasks, self.workers, one_more)]
+        results = _each(self.workers, writer.run, zip(places, strict=True), one_more)
         failed = [failure for failures, _ in results for failure in failures]
         return now - len(failed), total - now, failed, max((change for _, change in results), default=0.0)
 
-    def _reads(self, stored: Sequence[int] | None) -> tuple[Any, ...]:
-        """What is read at once: the stored chunks of a tile, and of a few frames; a chunk where tiles would cut it."""
-        tiling, layout = self.tiling, self.tiling.layout
-        chunks: list[Any] = list(stored or (1,) * len(layout.shape))
-        for axis, cuts in zip(layout.in_space, tiling.cuts, strict=True):
-            if all(first % chunks[axis] == 0 for first, _ in cuts):
-                chunks[axis] = tuple(b - a for a, b in cuts)
-        if layout.stack:
-            # No more than 32 MiB, beyond which larger tasks gain nothing, and so few that there are 64 tasks or more.
-            window = math.prod(tiling.plan.window) * layout.colours * tiling.dtype.itemsize
-            frames = min(together(tiling), 2**25 // window, layout.frames // 64)
-            chunks[layout.stack[-1]] *= max(1, frames // chunks[layout.stack[-1]])
-        if layout.channel is not None:
-            chunks[layout.channel] = layout.colours
-        return tuple(chunks)
+    def _frames(self) -> list[int]:
+        """How many frames of the last axis of the stack are read at once: those of a few stored chunks."""
+        layout, chunks = self.tiling.layout, self.image.chunks
+        if not layout.stack:
+            return []
+        axis = layout.stack[-1]
+        # No more than 32 MiB, beyond which larger tasks gain nothing, and so few that there are 64 tasks or more.
+        window = math.prod(self.tiling.plan.window) * layout.colours * self.tiling.dtype.itemsize
+        most, stored = min(2**25 // window, layout.frames // 64), chunks[axis] if chunks else 1
+        n, step = layout.shape[axis], stored * max(1, most // stored)
+        return [min(step, n - i) for i in range(0, n, step)]
 
 
 class _Writer(BlockMap):
-    """Restores a block and writes it to its place; a task returns its failures and its largest change."""
+    """Reads the windows of a block, restores them and writes the tile to its place."""
 
     def __init__(
         self, tiling: Tiling, number: int, output: Any, readers: list[Reader], blocks: Blocks, unit: float
@@ -359,115 +341,67 @@ class _Writer(BlockMap):
             spans[len(self.stack) - 1] = slice(first, first + 1)
         return spans
 
-    def region(self, place: Place, frame: int | None = None) -> tuple[slice, ...]:
+    def region(self, spans: Sequence[slice]) -> tuple[slice, ...]:
         """The same in the output."""
-        spans = self.spans(place, frame)
         return tuple(spans[i] for i in self.into)
 
     def frames(self, place: Place) -> int:
         """How many frames a block has."""
         return math.prod(s.stop - s.start for s in self.spans(place)[: len(self.stack)])
 
-    def alone(self, place: Place) -> Any:
-        """`task` for windows that are read for this block alone."""
-        front = self.spans(place)[: -len(self.cuts)]
+    def run(self, place: Place, frame: int | None = None) -> tuple[list[Failure], float]:
+        """Read the windows of a block, or of one of its frames, restore them and write the tile.
+
+        Returns its failures, for which each frame is tried by itself, and its largest change. What is written already,
+        by a worker that was lost before it could report, is left.
+        """
+        spans = self.spans(place, frame)
+        region, front, axis = self.region(spans), spans[: -len(self.cuts)], len(self.stack) - 1
+        if not stores.missing(self.output, region):
+            return [], 0.0
 
         def window(reader: Reader) -> np.ndarray:
             def part(where: Sequence[slice]) -> np.ndarray:
-                region: np.ndarray = reader[tuple([*front, *where][i] for i in self.into)]
-                return region.transpose(np.argsort(self.into))
+                read: np.ndarray = reader[self.region([*front, *where])]
+                return read.transpose(np.argsort(self.into))
 
             return put_together(self.around(place)[0], part)
 
-        return self.task(place, *map(window, self.readers))
-
-    def task(self, place: Place, *windows: Any) -> Any:
-        """Write a block, unless a worker that was lost before it could report has written it."""
-        failed: list[Failure] = []
-        change = 0.0
-        if stores.missing(self.output, self.region(place)):
-            try:
-                change = self.write(place, windows)
-            except _FAILURES as error:
-                if self.last is False:  # the last pass fails as well; until then these pixels have no effect
-                    self.output[self.region(place)] = 0
-                else:
-                    failed = self._failures(place, windows, error)
-        out = np.empty((1,) * len(place), object)
-        out[(0,) * len(place)] = failed, change
-        return out
-
-    def write(self, place: Place, windows: Sequence[Any], frame: int | None = None) -> float:
-        """Restore the windows of a block, or of one of its frames, and write it; the largest change."""
-        f, change = self.restored(place, *windows)
-        f = f.transpose(self.into) * f.dtype.type(self.unit)
-        self.output[self.region(place, frame)] = f.get() if hasattr(f, "get") else f
-        return change
-
-    def _failures(self, place: Place, windows: Sequence[Any], error: Exception) -> list[Failure]:
-        """The failures of a block, of which each frame is tried by itself, in frames instead of blocks of several."""
-        found, axis = [], len(self.stack) - 1
-        count = windows[0].shape[axis] if self.stack else 1
-        for i in range(count):
-            if count > 1:
-                try:
-                    self.write(place, [w.take([i], axis) for w in windows], i)
-                    continue
-                except _FAILURES as own:
-                    error = own
-            spans = self.spans(place, i)
-            front, space = spans[: -len(self.cuts)], spans[-len(self.cuts) :]
+        try:
+            f, change = self.restored(place, *map(window, self.readers))
+            f = f.transpose(self.into) * f.dtype.type(self.unit)
+            self.output[region] = f.get() if hasattr(f, "get") else f
+        except _FAILURES as error:
+            if self.last is False:  # the last pass fails as well; until then these pixels have no effect
+                self.output[region] = 0
+                return [], 0.0
+            if self.stack and (count := front[axis].stop - front[axis].start) > 1:
+                return [failure for i in range(count) for failure in self.run(place, i)[0]], 0.0
             at = place if not self.stack else (*place[:axis], front[axis].start, *place[axis + 1 :])
             why = self._unreadable(place, front) or str(error) or type(error).__name__
-            found.append(Failure(at, tuple((s.start, s.stop) for s in space), why))
-        return found
+            return [Failure(at, tuple((s.start, s.stop) for s in spans[-len(self.cuts) :]), why)], 0.0
+        return [], change
 
     def _unreadable(self, place: Place, front: list[slice]) -> str:
         """The first chunk under the window of a tile that cannot be read, in words; empty if there is none."""
         for reader, *span in itertools.product(self.readers, *self.around(place)[0]):
-            if trouble := reader.trouble([[*front, *span][i] for i in self.into]):
+            if trouble := reader.trouble(self.region([*front, *span])):
                 return trouble
         return ""
 
 
-def _each(workers: Any, function: Callable[..., Any], arguments: Iterable[Any]) -> Sequence[Any]:
-    """As `itertools.starmap`, by threads or by a client."""
-    import dask
-
-    one = dask.delayed(function, pure=False, traverse=False)
-    return _computed([one(*each) for each in arguments], workers)
-
-
-def _computed(tasks: list[Any], workers: Any, ended: Callable[[int], None] = lambda i: None) -> Sequence[Any]:
-    """The results of lazy tasks, by threads or by a client; `ended` is called with the number of each as it ends."""
-    import dask
-    from dask.callbacks import Callback
-
-    number = {task.key: i for i, task in enumerate(tasks)}
-    try:
-        if isinstance(workers, int):
-
-            def after(key: Any, *_: Any) -> None:
-                if key in number:
-                    ended(number[key])
-
-            with Callback(posttask=after), dask.config.set(scheduler="threads", num_workers=workers):
-                return dask.compute(*tasks)
-        from distributed import as_completed
-
-        futures = workers.compute(tasks)
+def _each(
+    workers: Any, function: Callable[..., Any], arguments: Iterable[Any], ended: Callable[[int], None] = lambda i: None
+) -> list[Any]:
+    """As `itertools.starmap`, by threads or by a client; `ended` is called with the number of each as it ends."""
+    with ThreadPoolExecutor(workers) if isinstance(workers, int) else workers.get_executor(pure=False) as pool:
+        futures = [pool.submit(function, *each) for each in arguments]
+        number = {future: i for i, future in enumerate(futures)}
         try:
             for future in as_completed(futures):
-                if future.status != "finished":
-                    future.result()
-                ended(number[future.key])
-            return workers.gather(futures)  # all at once: each by itself costs a worker's time
+                future.result()
+                ended(number[future])
+            return [future.result() for future in futures]
         finally:
-            workers.cancel(futures)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise OSError(
-                errno.ENOSPC,
-                "the disk is full; every written chunk is whole, and the same call goes on once there is room",
-            ) from error
-        raise
+            for future in futures:
+                future.cancel()

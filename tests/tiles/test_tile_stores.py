@@ -200,15 +200,15 @@ def test_refining_goes_on_in_the_pass_where_it_was_interrupted(store, picture, t
     assert abs(read(tmp_path / "whole.zarr") - whole).max() / np.ptp(picture) <= first.left + rounding < 1e-3
     assert first.residual.residual < 1e-4
     assert "refined" in str(first)
-    written, real, most = [], streams._Writer.write, 10
+    written, real, most = [], streams._Writer.run, 10
 
-    def some(self, place, windows):
+    def some(self, place):
         if len(written) == most:
             raise OSError(errno.ENOSPC, "No space left on device")
         written.append(place)
-        return real(self, place, windows)
+        return real(self, place)
 
-    monkeypatch.setattr(streams._Writer, "write", some)
+    monkeypatch.setattr(streams._Writer, "run", some)
     refused(OSError, "goes on once there is room", stream, store, out, H, LAM, check=False, **asked)
     assert sorted(p.name for p in folder.iterdir()) == ["2"]  # and no pass before it
     most = 1000
@@ -346,23 +346,6 @@ def test_a_store_that_cannot_be_written_is_an_error_before_work(store, tmp_path)
     (other / "letter.txt").write_text("dear")
     refused(ValueError, "holds letter.txt, which zarr did not write", stream, store, other, H, LAM, **ASKED)
     refused(FileNotFoundError, "no zarr store", stream, tmp_path / "nothing.zarr", tmp_path / "out.zarr", H, LAM)
-
-
-def test_each_stored_chunk_is_read_once(store, tmp_path, monkeypatch):
-    from zarr.storage import LocalStore
-
-    reads = {}
-    real = LocalStore.get
-
-    async def get(self, key, *args, **kwargs):
-        if key.startswith("c/") and self.root == store:
-            reads[key] = reads.get(key, 0) + 1
-        return await real(self, key, *args, **kwargs)
-
-    monkeypatch.setattr(LocalStore, "get", get)
-    stream(store, tmp_path / "out.zarr", H, LAM, check=False, workers=2, **ASKED)
-    assert len(reads) == 7 * 8
-    assert set(reads.values()) == {1}
 
 
 def test_a_limit_of_the_process_is_its_memory():
