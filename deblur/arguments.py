@@ -187,7 +187,7 @@ def _reader(
             found = read(text)
             if not valid(found):
                 raise ValueError
-        except (ValueError, OSError) as error:
+        except (ValueError, OverflowError, OSError) as error:
             words = f"{needed} is needed, not {text!r}" if needed else str(error)
             raise argparse.ArgumentTypeError(words) from None
         return found

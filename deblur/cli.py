@@ -47,7 +47,7 @@ from .tuning import RULES
 from .version import __version__
 
 #: What main reports in one line. numpy.linalg.LinAlgError, and with it SingularMatrixError, is a ValueError.
-_MISTAKES = (ConvergenceError, ValueError, TypeError, OSError, MemoryError, NoGPUError, ImportError)
+_MISTAKES = (ConvergenceError, ValueError, TypeError, OverflowError, OSError, MemoryError, NoGPUError, ImportError)
 
 
 def _parser() -> Parser:
