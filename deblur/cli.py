@@ -257,21 +257,17 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
         if options["method"] == "auto":
             del options["method"]  # the one that suits an estimated PSF
         report_phase("PSF")
-        try:
-            size = None if args.blind == "auto" else args.blind
-            found = blind(visible, size, args.lam, grid=args.grid, progress=show, **axes, **options)
-            result, status = found.result, found.psf.status
-            if not (status.ok or args.anyway):
-                raise ConvergenceError(
-                    f"the PSF estimated from {args.input} is {status.value}: {found.psf.why}. Try another size, or a "
-                    "part of the image with strong edges; --anyway writes the image",
-                    result,
-                )
-        except ConvergenceError as error:
-            kernel = error.result.blur.mean_blur.psf
-            estimate = _written(args.output, kernel, metadata.orientation)
-            raise ConvergenceError(f"{error}. The PSF so far is in {estimate}", error.result) from None
-        report = f"{found.psf}\nwritten     {_written(args.output, found.psf.psf, metadata.orientation)}\n\n"
+        size = None if args.blind == "auto" else args.blind
+        found = blind(visible, size, args.lam, grid=args.grid, progress=show, **axes, **options)
+        result, status = found.result, found.psf.status
+        estimate = _written(args.output, found.psf.psf, metadata.orientation)
+        if not (status.ok or args.anyway):
+            raise ConvergenceError(
+                f"the PSF estimated from {args.input} is {status.value}: {found.psf.why}. Try another size, or a part "
+                f"of the image with strong edges; --anyway writes the image. The PSF so far is in {estimate}",
+                result,
+            )
+        report = f"{found.psf}\nwritten     {estimate}\n\n"
     else:
         axes |= {"check": not args.anyway, "kept": kept}
         result = solve_into(levels, visible, kernel, args.lam, options, **axes)
