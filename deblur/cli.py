@@ -87,8 +87,8 @@ def reconstruct(args: argparse.Namespace) -> int:
     that fails is named at the end, and the others are restored; the exit code is then 1.
 
     The point spread function (PSF) is given by --psf, or as one that varies by --psf-grid, or estimated by --blind.
-    If OUT is a .zarr, IN is a zarr array, OME-Zarr or an uncompressed TIFF, restored tile by tile, a volume if one of
-    --tile and the options after it is given; they belong to that.
+    If OUT is a .zarr, IN is a zarr array, OME-Zarr or a TIFF, restored tile by tile, a volume if one of --tile and the
+    options after it is given; they belong to that.
 
     Parameters
     ----------
