@@ -61,12 +61,16 @@ def _parser() -> Parser:
     add_arguments(add_command(commands, reconstruct), tiles.reconstruct)
     for function in (choose, demo, tiles.plan):
         add_command(commands, function)
-    blind_command = add_command(commands, psf_command.blind)
-    blind_command.set_defaults(run=lambda args: reconstruct(parser.parse_args(psf_command.blind(args))))
+    add_command(commands, psf_command.blind).set_defaults(run=lambda args: _blind(parser, args))
     psf_command.add_parser(commands)
     about = "Compare methods on the same images: tables and a page"
     commands.add_parser("compare", help=about).fill = _compare
     return parser
+
+
+def _blind(parser: Parser, args: argparse.Namespace) -> int:
+    usual = parser.parse_args(["reconstruct", "-", "--output", "OUT", "--blind", "auto"])
+    return reconstruct(argparse.Namespace(**vars(usual) | psf_command.blind(args)))
 
 
 def _compare(parser: Parser) -> None:
@@ -450,7 +454,7 @@ def _in_terms(args: argparse.Namespace, error: BaseException) -> str:
     """The text of an error, on one line, with Python's options written as those of the command."""
     text = re.sub(r"\b\w+=True(?:, (--[\w-]+)| \((--[\w-]+)\))", r"\1\2", " ".join(str(error).split()))
     names = "|".join(vars(args)) or "$"
-    for known in (rf"\b({names})(=)", rf"^({names})()(?=,| must| is )"):
+    for known in (rf"\b({names})(=)", rf"^({names})()(?=,| must| is | has | holds )"):
         text = re.sub(known, lambda m: f"--{m[1].replace('_', '-')}{' ' * len(m[2])}", text)
     return text or type(error).__name__
 

@@ -38,12 +38,10 @@ ODD = {
     "reconstruct g.png --psf box:3": "required: -o/--output",
     f"{RUN} --lam 1e300": "float32 does not hold the restored image",
     f"{RUN} --grid 9": "--grid belongs to --psf-grid",
-    f"{RUN} --method fft": "periodic",
-    f"{RUN} --formula hht": "hht",
-    f"{RUN} --bounds 1,0": "cross",
+    f"{RUN} --mask f.tif": "--mask has shape (3, 30, 30); it must be that of the image, (30, 30)",
+    "blind g.png --size 0": "--size: auto, or ROWSxCOLUMNS such as 15x17, is needed, not '0'",
     f"{RUN} --bounds low": "nonnegative, or two numbers",
-    f"{RUN} --denoiser magic": "collaborative",
-    f"{RUN} --method fft --mask auto": "a mask",
+    f"{RUN} --time 0": "--time 0 is not in g.png, which has 0 of them: its axes are YX; --axis",
     f"{RUN} --mask none.png": "none.png: there is no such file",
     f"{RUN} --psf box:5": "--psf was given twice, as box:3 and as box:5",
     f"{RUN} --lam best": "--lam: unknown rule 'best'",
@@ -52,7 +50,6 @@ ODD = {
     f"{RUN} --lam 1e-6 --method pcg --max-iterations 1": "converge",
     f"{RUN} --axis QYX": "letters such as ZYX",
     f"{RUN} --axis ZYX": "--axis ZYX does not fit g.png: its axes are YX",
-    f"{RUN} --time 0": "--time 0 is not in g.png, which has 0 of them",
     f"{RUN} --planes": "--planes does nothing here: g.png has no axis Z",
     f"{RUN} --views v.jpg": "--views v.jpg: it must be a .png",
     f"{RUN} --views v.png": "--views does nothing here: the PSF is in 2-D",
@@ -63,7 +60,6 @@ ODD = {
     "reconstruct g.png -o o.png --psf g.png": "the blurred picture itself; the PSF is what a point became",
     f"{RUN} --clip --rescale": "not allowed with",
     "reconstruct f.tif -o o.tif --psf box:3 --clip --bits 32": "--clip does nothing here",
-    f"{RUN} --denoiser nlm --method tv": "no denoiser",
     f"{RUN} --noise 5 --lam upre": "--noise 5 is more than any pixel of dtype uint8 holds",
     f"{RUN} --noise 0.1 --lam lcurve": "--noise does nothing here: --lam lcurve",
     f"{RUN} --prior zero --method tv": "--prior does nothing here: it belongs to the linear formula",
@@ -82,6 +78,8 @@ ODD = {
     "compare --time-limit 0": "--time-limit must be a positive finite number",
     "psf points g.png -o p.xyz": "written to .npy, .npz, .csv, .txt or .tif, not to '.xyz'",
     "psf points g.png --positions text.png": "--positions text.png: could not convert",
+    "choose --shape 9 --psf o.npy": "o.npy: it holds objects of Python, not real numbers",
+    "choose --shape 9 --psf r.csv": "r.csv: its lines hold different numbers of values",
     "psf edge g.tif": "give --region",
 }
 
@@ -93,6 +91,8 @@ def test_an_odd_command_line_is_answered_in_one_line(tmp_path, monkeypatch, caps
     (tmp_path / "empty.png").touch()
     (tmp_path / "cut.tif").write_bytes(b"II*\0\1\0\0")
     (tmp_path / "text.png").write_text("no image")
+    (tmp_path / "r.csv").write_text("1,2\n3\n")
+    np.save("o.npy", [[None]])
     image.write("g.png", deblur.data.load("camera")[100:130, 100:130])
     tifffile.imwrite("f.tif", np.zeros((3, 30, 30), np.uint8), imagej=True, metadata={"axes": "TYX"})
     tifffile.imwrite("q.tif", np.zeros((2, 3, 9, 9), np.uint8), photometric="minisblack")
