@@ -8,7 +8,7 @@ from typing import Unpack
 
 from . import psf
 from .device import Array, asnumpy
-from .errors import ConvergenceError, warn
+from .errors import warn
 from .frames import Frames
 from .options import Options, takes_options
 from .pipeline import solve
@@ -108,10 +108,9 @@ def blind(
     options["psfs"] = estimate.map
     one = estimate.psf if estimate.map is None else None
     result = solve(img, one, lam, channel_axis=channel_axis, stack_axis=stack_axis, check=False, **options)
-    try:
-        result.or_raise()
-    except ConvergenceError as error:
-        estimate = replace(estimate, status=PSFStatus.DOUBTFUL, why=f"{estimate.why}; {error}")
+    if not result.status.ok:
+        why = f"{estimate.why}; {result.method} with λ = {result.lam:g} {result.status.value}"
+        estimate = replace(estimate, status=PSFStatus.DOUBTFUL, why=why)
     if not estimate.status.ok:
         warn(f"the PSF is {estimate.status.value}: {estimate.why}")
     return BlindResult(estimate, result)

@@ -87,7 +87,8 @@ class Source:
                 self.metadata, where = choose(self.metadata)
             if isinstance(source, StoredTiff):
                 self.metadata, order = in_order(self.metadata)
-                source.order, where = order, tuple(where[i] for i in order if where)
+                source.axes[: len(order)] = [source.axes[i] for i in order]
+                where = tuple(where[i] for i in order if where)
             pages, known = len(self.metadata.sizes), set(self.metadata.axes) <= set("TCZ")
             if self.group or (self.metadata.axes and known and stack_axis is None):
                 channel_axis = pages + 2 if source.ndim > pages + 2 else None
@@ -202,50 +203,41 @@ class Reader:
 class StoredTiff:
     """A TIFF file that is read where it is sliced, mapped or by its tiles; travels to other processes as a name.
 
-    `order` are the places of the first axes in the file.
+    `axes` are the places of its axes in the file, where planar colours lie before the rows.
     """
 
     def __init__(self, path: str) -> None:
-        self.path, self.order = path, tuple[int, ...]()
+        self.path = path
         import tifffile
 
         try:
             with open(path, "rb") as f, tifffile.TiffFile(path) as tiff:
                 check_set(tiff, Path(path))
-                axes, shape = tiff.series[0].axes, tiff.series[0].shape
-                self._colours, self._shape, self.dtype, self.ndim = (
-                    axes.find("S"),
-                    shape,
-                    tiff.series[0].dtype,
-                    len(shape),
-                )
-                pages = axes.partition("Y")[0].replace("S", "")
-                self.metadata = of_tiff(tiff, f, pages, np.delete(shape, self._colours)[: len(pages)].tolist())
+                series, self.axes = tiff.series[0], list(range(tiff.series[0].ndim))
+                self._shape, self.dtype, self.ndim = series.shape, series.dtype, series.ndim
+                if "S" in series.axes:
+                    self.axes.append(self.axes.pop(series.axes.find("S")))
+                pages = series.axes.partition("Y")[0].replace("S", "")
+                self.metadata = of_tiff(tiff, f, pages, self.shape[: len(pages)])
             self[(slice(1),) * self.ndim]
         except Refusal as error:
             raise ValueError(f"{path} {error}") from None
         except Exception as error:  # each codec has its own
             raise ValueError(f"{path} cannot be read in tiles ({error}): write it uncompressed, or as zarr") from None
 
-    def _axes(self) -> list[int]:
-        """The places in the file of the axes; those of planar colours lie before the rows."""
-        axes = [i for i in range(self.ndim) if i != self._colours % self.ndim] + [self._colours % self.ndim]
-        return [*(axes[i] for i in self.order), *axes[len(self.order) :]]
-
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self._shape[i] for i in self._axes())
+        return tuple(self._shape[i] for i in self.axes)
 
     def __getitem__(self, at: Any) -> np.ndarray:
         import tifffile
 
-        axes = self._axes()
-        region = tuple(at[axes.index(i)] for i in range(self.ndim))
+        region = tuple(at[self.axes.index(i)] for i in range(self.ndim))
         with suppress(ValueError):  # in pieces or compressed
-            return np.array(tifffile.memmap(self.path, mode="r")[region].transpose(axes))
+            return np.array(tifffile.memmap(self.path, mode="r")[region].transpose(self.axes))
         with tifffile.TiffFile(self.path) as tiff:
             store = tiff.series[0].aszarr(level=0)
-            return import_zarr().open_array(store, mode="r")[region].transpose(axes)
+            return import_zarr().open_array(store, mode="r")[region].transpose(self.axes)
 
 
 @contextmanager
