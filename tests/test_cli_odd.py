@@ -19,16 +19,11 @@ ODD = {
     f"{RUN} --lambda 3": "there is no option --lambda; did you mean --lam?",
     f"{RUN} h.png": "unexpected 'h.png'",
     f"{RUN} --method tvv": "'tvv'; did you mean tv?",
-    f"{RUN} --rtol 7": "--rtol must lie between 0 and 1, not 7",
     f"{RUN} --noise x": "--noise: a number, or two such as 2,0.01, is needed, not 'x'",
-    f"{RUN} --background nan": "--background must be a finite number",
     f"{RUN} --max-iterations 0": "--max-iterations: a whole number from 1 is needed, not '0'",
     "reconstruct none.png -o o.png --psf box:3": "none.png: there is no such file",
-    "reconstruct empty.png -o o.png --psf box:3": "empty.png is empty",
-    "reconstruct text.png -o o.png --psf box:3": "text.png as an image: it holds text",
     "reconstruct d -o o.png --psf box:3": "d is a folder without images",
     "reconstruct g.png -o o.xyz --psf box:3": "o.xyz: cannot write .xyz; use one of .png",
-    "reconstruct g.png -o g.tif --psf box:3": "use another name, or --force",
     "reconstruct g.png -o  --psf box:3": "the name of a file is needed, not ''",
     "reconstruct g.png -o no/out.png --psf box:3": "the folder",
     "reconstruct g.png -o o.png": "exactly one of --psf, --blind and --psf-grid",
@@ -44,7 +39,6 @@ ODD = {
     f"{RUN} --time 0": "--time 0 is not in g.png, which has 0 of them: its axes are YX; --axis",
     f"{RUN} --mask none.png": "none.png: there is no such file",
     f"{RUN} --psf box:5": "--psf was given twice, as box:3 and as box:5",
-    f"{RUN} --lam best": "--lam: unknown rule 'best'",
     f"{RUN} --psf-error 1e300": "--psf-error 1e+300 is more than two PSFs can differ, 1.41",
     f"{RUN} --method magic": "invalid choice: 'magic' (choose from auto, fft, ",
     f"{RUN} --lam 1e-6 --method pcg --max-iterations 1": "converge",
@@ -63,19 +57,15 @@ ODD = {
     f"{RUN} --noise 5 --lam upre": "--noise 5 is more than any pixel of dtype uint8 holds",
     f"{RUN} --noise 0.1 --lam lcurve": "--noise does nothing here: --lam lcurve",
     f"{RUN} --prior zero --method tv": "--prior does nothing here: it belongs to the linear formula",
-    f"{RUN} --rtol 1e-3 --method cholesky": "--rtol 0.001 would do nothing",
     f"{RUN} --stop consensus": "--stop 'consensus' belongs to --method 'richardson-lucy'",
     f"{RUN} --workers 2": "--workers does nothing here: OUT is no .zarr",
     "reconstruct g.tif -o o.zarr --psf box:3 --bits 8": "--bits does nothing here",
     "reconstruct g.tif -o s3://bucket/o.zarr --psf box:3": "is no path of this machine",
     "reconstruct g.tif -o o.zarr --psf box:3 --tolerance 2": "between 0 and 1",
     f"reconstruct g.tif -o o.zarr --psf box:3 --memory {'9' * 400}": "8GB or 512MiB",
-    "reconstruct g.tif -o o.zarr --psf box:3 --tolerance 1e-9 --lam 1e-2": "below what float32 holds",
     "choose --shape 9x9 --psf motion:1e9,45": "motion:1e9,45",
     "choose --shape 99999999999999999999 --psf box:3": "ROWSxCOLUMNS such as 15x17",
-    "demo --psf box:99": "too few for a PSF of 99 x 99",
     "demo --seed -1": "--seed: a whole number from 0 is needed, not '-1'",
-    "compare --time-limit 0": "--time-limit must be a positive finite number",
     "psf points g.png -o p.xyz": "written to .npy, .npz, .csv, .txt or .tif, not to '.xyz'",
     "psf points g.png --positions text.png": "--positions text.png: could not convert",
     "choose --shape 9 --psf o.npy": "o.npy: it holds objects of Python, not real numbers",
@@ -88,7 +78,6 @@ ODD = {
 def test_an_odd_command_line_is_answered_in_one_line(tmp_path, monkeypatch, capsys, line):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d").mkdir()
-    (tmp_path / "empty.png").touch()
     (tmp_path / "cut.tif").write_bytes(b"II*\0\1\0\0")
     (tmp_path / "text.png").write_text("no image")
     (tmp_path / "r.csv").write_text("1,2\n3\n")

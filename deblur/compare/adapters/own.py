@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import MethodError
 from ...methods import METHODS, choose_method, expected_seconds
 from ...operators.blur import Blur
-from ...pipeline import Deblurrer, solve
+from ...pipeline import Deblurrer
 from ..cases import Task
 from .base import Answer, Entrant, Setting, Solver, Watch
 
@@ -59,11 +59,6 @@ class Own(Entrant):
 
     linear: bool = False
     options: dict[str, Any] = field(default_factory=dict)
-
-    def missing(self) -> str | None:
-        if self.name == "collaborative":
-            _compile()
-        return super().missing()
 
     def refuses(self, task: Task) -> str | None:
         # A refusal does not depend on the value of λ, only on whether it is zero.
@@ -117,12 +112,6 @@ class Own(Entrant):
     def _deblurrer(self, task: Task, lam: float | str, watch: Watch | None = None) -> Deblurrer:
         options = {"method": self.name, **self.options}
         return Deblurrer(task.psf, task.shape, lam, boundary=task.boundary, callback=watch, **options)
-
-
-@cache
-def _compile() -> None:
-    """Restore some pixels, so that what Numba compiles once on a machine counts against no time limit."""
-    solve(np.random.default_rng(0).random((16, 16)), np.ones((1, 1)), 1e-2, method="collaborative")
 
 
 def _chosen(task: Task, deblurrer: Deblurrer, remark: str = "") -> Setting:
