@@ -187,7 +187,7 @@ def _reader(
             found = read(text)
             if not valid(found):
                 raise ValueError
-        except (ValueError, OSError) as error:
+        except (ValueError, OverflowError, OSError) as error:
             words = f"{needed} is needed, not {text!r}" if needed else str(error)
             raise argparse.ArgumentTypeError(words) from None
         return found
@@ -232,6 +232,10 @@ def _size(text: str) -> tuple[int, ...]:
     if not (1 <= min(size) <= max(size) < 2**31 and len(size) < 4):
         raise ValueError
     return size
+
+
+def _size_or_auto(text: str) -> tuple[int, ...] | str:
+    return text if text == "auto" else _size(text)
 
 
 def _region(text: str) -> tuple[int, ...]:
@@ -293,7 +297,7 @@ KINDS: dict[str, tuple[Any, str, str]] = {
     "size": (_reader(_size, "ROWSxCOLUMNS such as 15x17, or 15 for both,"), "ROWSxCOLUMNS", ""),
     "axes": (_reader(_axes, "letters such as ZYX or TCZYX, of T, C and Z each once at most, YX last,"), "AXES", ""),
     "places": (_reader(_places, "a number from 0, or 2:5 for 2, 3 and 4,"), "N|N:M", ""),
-    "size|auto": (_reader(lambda text: text if text == "auto" else _size(text)), "ROWSxCOLUMNS|auto", ""),
+    "size|auto": (_reader(_size_or_auto, "auto, or ROWSxCOLUMNS such as 15x17,"), "ROWSxCOLUMNS|auto", ""),
     "region": (_reader(_region, "four whole numbers, as 1,9,2,8", lambda r: len(r) == 4), "TOP,BOTTOM,LEFT,RIGHT", ""),
     "bytes": (_reader(_bytes, "a size such as 8GB or 512MiB", lambda n: n > 0), "BYTES", ""),
     "share": (_reader(float, "a part of the range between 0 and 1", lambda x: 0 < x < 1), "X", ""),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Unpack
 
 from . import psf
@@ -12,7 +12,7 @@ from .errors import warn
 from .frames import Frames
 from .options import Options, takes_options
 from .pipeline import solve
-from .psf import PSFEstimate, Size
+from .psf import PSFEstimate, PSFStatus, Size
 from .result import Result
 
 
@@ -80,14 +80,16 @@ def blind(
     -------
     BlindResult
         ``found.image``, ``found.psf`` and ``found.result``; ``print(found)`` shows all decisions. A warning is issued
-        if the PSF is not to be trusted.
+        if the PSF is not to be trusted; nor is it if the restoration with it does not converge.
 
     Raises
     ------
     ValueError, TypeError
         For invalid input, several frames, a constant image, or an image too small for the PSF.
-    MethodError, ConvergenceError
+    MethodError
         As for `solve`.
+    ConvergenceError
+        If the restoration leaves no image at all.
 
     Examples
     --------
@@ -105,7 +107,10 @@ def blind(
     options.setdefault("method", "tv")  # the PSF was found from edges, too
     options["psfs"] = estimate.map
     one = estimate.psf if estimate.map is None else None
-    result = solve(img, one, lam, channel_axis=channel_axis, stack_axis=stack_axis, **options)
+    result = solve(img, one, lam, channel_axis=channel_axis, stack_axis=stack_axis, check=False, **options)
+    if not result.status.ok:
+        why = f"{estimate.why}; {result.method} with λ = {result.lam:g} {result.status.value}"
+        estimate = replace(estimate, status=PSFStatus.DOUBTFUL, why=why)
     if not estimate.status.ok:
         warn(f"the PSF is {estimate.status.value}: {estimate.why}")
     return BlindResult(estimate, result)

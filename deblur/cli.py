@@ -47,7 +47,7 @@ from .tuning import RULES
 from .version import __version__
 
 #: What main reports in one line. numpy.linalg.LinAlgError, and with it SingularMatrixError, is a ValueError.
-_MISTAKES = (ConvergenceError, ValueError, TypeError, OSError, MemoryError, NoGPUError, ImportError)
+_MISTAKES = (ConvergenceError, ValueError, TypeError, OverflowError, OSError, MemoryError, NoGPUError, ImportError)
 
 
 def _parser() -> Parser:
@@ -61,12 +61,16 @@ def _parser() -> Parser:
     add_arguments(add_command(commands, reconstruct), tiles.reconstruct)
     for function in (choose, demo, tiles.plan):
         add_command(commands, function)
-    blind_command = add_command(commands, psf_command.blind)
-    blind_command.set_defaults(run=lambda args: reconstruct(parser.parse_args(psf_command.blind(args))))
+    add_command(commands, psf_command.blind).set_defaults(run=lambda args: _blind(parser, args))
     psf_command.add_parser(commands)
     about = "Compare methods on the same images: tables and a page"
     commands.add_parser("compare", help=about).fill = _compare
     return parser
+
+
+def _blind(parser: Parser, args: argparse.Namespace) -> int:
+    usual = parser.parse_args(["reconstruct", "-", "--output", "OUT", "--blind", "auto"])
+    return reconstruct(argparse.Namespace(**vars(usual) | psf_command.blind(args)))
 
 
 def _compare(parser: Parser) -> None:
@@ -87,8 +91,8 @@ def reconstruct(args: argparse.Namespace) -> int:
     that fails is named at the end, and the others are restored; the exit code is then 1.
 
     The point spread function (PSF) is given by --psf, or as one that varies by --psf-grid, or estimated by --blind.
-    If OUT is a .zarr, IN is a zarr array, OME-Zarr or an uncompressed TIFF, restored tile by tile, a volume if one of
-    --tile and the options after it is given; they belong to that.
+    If OUT is a .zarr, IN is a zarr array, OME-Zarr or a TIFF, restored tile by tile, a volume if one of --tile and the
+    options after it is given; they belong to that.
 
     Parameters
     ----------
@@ -257,21 +261,17 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
         if options["method"] == "auto":
             del options["method"]  # the one that suits an estimated PSF
         report_phase("PSF")
-        try:
-            size = None if args.blind == "auto" else args.blind
-            found = blind(visible, size, args.lam, grid=args.grid, progress=show, **axes, **options)
-            result, status = found.result, found.psf.status
-            if not (status.ok or args.anyway):
-                raise ConvergenceError(
-                    f"the PSF estimated from {args.input} is {status.value}: {found.psf.why}. Try another size, or a "
-                    "part of the image with strong edges; --anyway writes the image",
-                    result,
-                )
-        except ConvergenceError as error:
-            kernel = error.result.blur.mean_blur.psf
-            estimate = _written(args.output, kernel, metadata.orientation)
-            raise ConvergenceError(f"{error}. The PSF so far is in {estimate}", error.result) from None
-        report = f"{found.psf}\nwritten     {_written(args.output, found.psf.psf, metadata.orientation)}\n\n"
+        size = None if args.blind == "auto" else args.blind
+        found = blind(visible, size, args.lam, grid=args.grid, progress=show, **axes, **options)
+        result, status = found.result, found.psf.status
+        estimate = _written(args.output, found.psf.psf, metadata.orientation)
+        if not (status.ok or args.anyway):
+            raise ConvergenceError(
+                f"the PSF estimated from {args.input} is {status.value}: {found.psf.why}. Try another size, or a part "
+                f"of the image with strong edges; --anyway writes the image. The PSF so far is in {estimate}",
+                result,
+            )
+        report = f"{found.psf}\nwritten     {estimate}\n\n"
     else:
         axes |= {"check": not args.anyway, "kept": kept}
         result = solve_into(levels, visible, kernel, args.lam, options, **axes)
@@ -452,7 +452,7 @@ def _in_terms(args: argparse.Namespace, error: BaseException) -> str:
     """The text of an error, on one line, with Python's options written as those of the command."""
     text = re.sub(r"\b\w+=True(?:, (--[\w-]+)| \((--[\w-]+)\))", r"\1\2", " ".join(str(error).split()))
     names = "|".join(vars(args)) or "$"
-    for known in (rf"\b({names})(=)", rf"^({names})()(?=,| must| is )"):
+    for known in (rf"\b({names})(=)", rf"^({names})()(?=,| must| is | has | holds )"):
         text = re.sub(known, lambda m: f"--{m[1].replace('_', '-')}{' ' * len(m[2])}", text)
     return text or type(error).__name__
 

@@ -293,7 +293,7 @@ class Frames:
             return part.reshape([n if axis in self._axes.in_space else 1 for axis, n in enumerate(self.shape)])
         if part.shape != self.shape:
             raise ValueError(
-                f"{name} has shape {part.shape}; it must be that of the image, {self.shape}, or, for all frames and "
-                f"colours alike, {self.space}"
+                f"{name} has shape {part.shape}; it must be that of the image, {self.shape}"
+                + (f", or, for all frames and colours alike, {self.space}" if self.shape != self.space else "")
             )
         return part

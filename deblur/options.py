@@ -263,6 +263,8 @@ def check_values(o: dict[str, Any]) -> None:
     for value, words in numbers:
         if value is not None:
             check_number(value, words)
+    if (o["psf_error"] or 0) > 2**0.5:
+        raise ValueError(f"psf_error={o['psf_error']:g} is more than two PSFs can differ, 1.41: divide it by their sum")
     check_choice(o["data"], (None, *FIDELITIES), "data term")
     if o["delta"] is not None:
         check_number(o["delta"], "delta, where the Huber term turns linear,", above=True)

@@ -151,7 +151,7 @@ def blurred(args: argparse.Namespace) -> psf.PSFEstimate:
         return psf.from_blurred(_grey(args), args.size, grid=args.grid, progress=show)
 
 
-def blind(args: argparse.Namespace) -> list[str]:
+def blind(args: argparse.Namespace) -> dict[str, Any]:
     """Restore a photograph blurred by camera shake, without knowing its PSF.
 
     The report says how far the estimated PSF, and with it the image, can be trusted. If it cannot, no image is written
@@ -163,9 +163,9 @@ def blind(args: argparse.Namespace) -> list[str]:
         The photograph: PNG, JPEG, TIFF or FITS, grey or colour.
     -o, --output : out, optional
         Restored image; by default beside IN, with -restored in its name.
-    --size : text = auto
+    --size : size|auto = auto
         The largest rows and columns that the PSF may have.
-    --grid : text, optional
+    --grid : size, optional
         Parts of the image, such as 3x3, for each of which a PSF is estimated: if the camera turned.
     --anyway : flag
         Write OUT even if the PSF is not to be trusted.
@@ -175,11 +175,10 @@ def blind(args: argparse.Namespace) -> list[str]:
         Print nothing but errors.
     """
     path = Path(args.input)
+    path = path.resolve() if path.is_dir() else path  # "." has no name
     suffix = path.suffix if path.suffix.lower() in image.FORMATS or path.is_dir() else ".png"
     out = args.output or str(path.with_name(f"{path.stem}-restored{suffix}"))
-    flags = [f"--{name}" for name in ("anyway", "force", "quiet") if getattr(args, name)]
-    grid = ["--grid", args.grid] if args.grid else []
-    return ["reconstruct", args.input, "--output", out, "--blind", args.size, *grid, *flags]
+    return vars(args) | {"input": [args.input], "output": out, "blind": args.size}
 
 
 def refine(args: argparse.Namespace) -> psf.PSFEstimate:

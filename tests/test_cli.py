@@ -114,14 +114,6 @@ def test_choose_explains(capsys):
     assert re.search(r"cannot serve\n(  .*\n)*  dct  ", said)
 
 
-def test_in_a_pipe_there_is_no_progress_bar(blurred, tmp_path):
-    path, _, psf = blurred
-    command = [sys.executable, "-m", "deblur", "reconstruct", str(path), "--psf", psf, "--method", "pcg"]
-    done = subprocess.run([*command, "-o", str(tmp_path / "a.png")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-
-
 @pytest.mark.parametrize("run", ["deblur", "deblur.cli.main(['choose'])", "deblur.cli.main(['--help'])"])
 def test_what_is_not_needed_is_not_imported(run):
     code = f"import atexit, sys, deblur; atexit.register(lambda: print(*sys.modules)); {run}"

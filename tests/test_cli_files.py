@@ -287,7 +287,7 @@ def test_stdout_without_greek_letters_is_no_failure(photograph, tmp_path):
     (path, psf), encoding = photograph, "ascii"
     run = ["reconstruct", path, "--psf", psf, "--method", "tv", "--lam", "1e-3", "-o", tmp_path / "a.png"]
     done = command(*run, encoding=encoding)
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, done.stderr) == (0, b"")  # nor progress: it is a pipe
     assert b"written" in done.stdout
     done = command(*run, encoding=encoding)
     assert done.returncode == 2
@@ -348,12 +348,6 @@ def test_an_interrupted_import_prints_one_line(photograph, module):
     assert b"Traceback" not in said
     assert said.count(b"deblur: interrupted") == 1
     assert not out.exists()
-
-
-def test_ctrl_c_is_handled_before_large_imports():
-    done = subprocess.run([sys.executable, "-v", "-m", "deblur", "--version"], capture_output=True, check=True)
-    numpy, terminal = (done.stderr.index(b"import '" + module) for module in (b"numpy", b"deblur.terminal'"))
-    assert terminal < numpy
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
@@ -422,13 +416,6 @@ def test_a_stack_restored_in_parts_equals_the_whole(tmp_path, monkeypatch, rng, 
     whole = deblur.reconstruct(levels, deblur.psf.gaussian(5, 1), stack_axis=0, channel_axis=3 if colour else None)
     image.write(tmp_path / "whole.tif", whole, bits=16)
     np.testing.assert_array_equal(*(tifffile.imread(tmp_path / name) for name in ("out.tif", "whole.tif")))
-
-
-def test_a_stack_that_would_be_clipped_is_refused(tmp_path, capsys, rng):
-    source, _ = stack_of(tmp_path, 0.5 + 0.5 * np.sign(rng.standard_normal((3, 32, 32))) * 0.99)
-    run = ["reconstruct", source, "-o", tmp_path / "out.tif", "--psf", "box:3"]
-    fails(capsys, [*run, "--lam", 1e-4, "--boundary", "zero"], "would be clipped", "--clip")
-    assert not (tmp_path / "out.tif").exists()
 
 
 def test_a_stack_is_never_in_memory_in_floating_point(tmp_path, monkeypatch, rng):

@@ -25,7 +25,7 @@ def files_of_set(path: Path, changed: int) -> list[Path]:
     """The files that an OME-TIFF, changed at that time, names as parts of itself."""
     import tifffile
 
-    with suppress(OSError, ValueError), tifffile.TiffFile(path) as tiff:
+    with suppress(Exception), tifffile.TiffFile(path) as tiff:
         uuids = parsed(tiff.ome_metadata).iterfind(".//{*}UUID")
         return [path.parent / name for uuid in uuids if (name := uuid.get("FileName"))]
     return []

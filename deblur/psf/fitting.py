@@ -75,6 +75,9 @@ KINDS = {
     "motion": _Kind(("length", "angle"), models.path_length, _along, (1.0, -720.0), (math.inf, 720.0)),
 }
 
+#: A Gaussian with one width: what a Moffat of large beta approaches, with a parameter more.
+_ROUND = _Kind(("sigma",), lambda y, x, s: models.bell(y, s) * models.bell(x, s), lambda w, *_: [[w / 2.355]], (0.1,))
+
 
 def fit(psf_or_image: Any, kind: str | None = None, *, of: str = "auto") -> PSFEstimate:
     """Fit a parametric PSF to a measured PSF or, for defocus and motion, to a blurred image.
@@ -160,9 +163,11 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
     if a.size < 9 or not np.ptp(a) > 0:
         raise ValueError(f"an array of shape {a.shape} and one brightness is no PSF that could be fitted")
     fits = {name: _least_squares(a, KINDS[name]) for name in ([kind] if kind else KINDS)}
+    tried = fits if kind else {**fits, "round": _least_squares(a, _ROUND)}
     # Bayes' information criterion.
-    scores = {k: a.size * math.log(2 * f.cost + 1e-24) + math.log(a.size) * len(f.x) for k, f in fits.items()}
+    scores = {k: a.size * math.log(2 * f.cost + 1e-24) + math.log(a.size) * len(f.x) for k, f in tried.items()}
     name = min(scores, key=scores.__getitem__)
+    name = "gaussian" if name == "round" else name
     best, names = fits[name], KINDS[name].names
     left = best.fun.reshape(a.shape)
     model = a + left

@@ -106,7 +106,6 @@ def parse_with_voxel(text: str) -> tuple[np.ndarray, Lengths | None]:
         raise ValueError(f"psf {text!r} must be written {usage}, in numbers{known}") from None
     try:
         return TABLE[name](**arguments), arguments.get("voxel")
-    except ValueError as error:
-        raise ValueError(f"psf {text!r}: {error}") from None
-    except InsufficientMemoryError as error:
-        raise InsufficientMemoryError(f"psf {text!r}: {error}", error.needed, error.free) from None
+    except (ValueError, InsufficientMemoryError) as error:
+        error.args = (f"psf {text!r}: {error}",)
+        raise

@@ -34,6 +34,7 @@ bidiagonalization-regularization procedure, SIAM J. Sci. Stat. Comput. 2
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -96,12 +97,9 @@ class _Hybrid:
         rtol, most = problem.stop.rtol, _most_steps(problem)
         # Channels with PSFs of their own make one image.
         stack = g if getattr(operator, "channels", None) else g.reshape(-1, *operator.image_shape)
-        require_memory(
-            vectors(most) * sum(_pixels(problem)) * g.shape[0] * g.shape[1] * g.dtype.itemsize,
-            problem.xp,
-            f"A bidiagonalisation of {most} steps, which keeps {most} images and scenes a frame,",
-            "give a smaller max_iterations or a larger λ, or use method 'pcg', which keeps five",
-        )
+        needed = int(memory(replace(problem, frames=g.shape[0] * g.shape[1], dtype=g.dtype)))
+        instead = "give a smaller max_iterations or a larger λ, or use method 'pcg', which keeps five"
+        require_memory(needed, problem.xp, "A bidiagonalisation, which keeps all its images and scenes,", instead)
         wanted = norms(operator.adjoint(stack))
         scale = np.where(wanted > 0, wanted, 1.0)
 

@@ -1,4 +1,4 @@
-"""Images on disk: zarr arrays, OME-Zarr groups and uncompressed TIFF files to read, and zarr stores to write.
+"""Images on disk: zarr arrays, OME-Zarr groups and TIFF files to read, and zarr stores to write.
 
 A chunk is renamed into its place when it is complete, so that a chunk that is there is whole.
 """
@@ -79,20 +79,24 @@ class Source:
         where: tuple[slice, ...] = ()
         if isinstance(source, str | Path):
             if self.name.lower().endswith((".tif", ".tiff")):
-                source = MappedTiff(self.name)
+                source = StoredTiff(self.name)
                 self.metadata = source.metadata
             else:
                 self.group, source, self.metadata = largest_level(self.name)
             if choose is not None:
                 self.metadata, where = choose(self.metadata)
-            if isinstance(source, MappedTiff):
+            if isinstance(source, StoredTiff):
                 self.metadata, order = in_order(self.metadata)
-                source.order, where = order, tuple(where[i] for i in order if where)
+                source.axes[: len(order)] = [source.axes[i] for i in order]
+                where = tuple(where[i] for i in order if where)
             pages, known = len(self.metadata.sizes), set(self.metadata.axes) <= set("TCZ")
             if self.group or (self.metadata.axes and known and stack_axis is None):
                 channel_axis = pages + 2 if source.ndim > pages + 2 else None
                 letters = self.metadata.axes.ljust(pages)
                 stack_axis = tuple(i for i, a in enumerate(letters) if a != "Z" or psf_axes < 3) or None
+        if source.dtype.kind not in "biuf" or 0 in source.shape:
+            held = f"{source.dtype} of shape {source.shape}"
+            raise ValueError(f"{self.name or 'the image'} holds {held}, and an image real numbers, one or more")
         self.channel_axis, self.stack_axis = channel_axis, stack_axis
         self.stored, self.chunks = source, getattr(source, "chunks", None)
         self.array = Reader(source, self.name, dtype, where)
@@ -107,7 +111,7 @@ class Source:
         """Those of an OME-Zarr group for its restoration; None where that is a bare array."""
         named = self.metadata.axes or self.metadata.spacing or target.rstrip("/").endswith(".ome.zarr")
         if self.group is None:
-            file = isinstance(self.stored, MappedTiff) and self.channel_axis is None
+            file = isinstance(self.stored, StoredTiff) and self.channel_axis is None
             return ome_attributes(self.metadata, self.stored.dtype) if file and named else None
         found = json.loads(json.dumps(dict(self.group.attrs)))
         omero = found.get("ome", found).get("omero", {})
@@ -196,44 +200,44 @@ class Reader:
         return ""
 
 
-class MappedTiff:
-    """A TIFF file whose pixels lie in one piece, mapped when it is sliced; travels to other processes as a name.
+class StoredTiff:
+    """A TIFF file that is read where it is sliced, mapped or by its tiles; travels to other processes as a name.
 
-    `order` are the places of the first axes in the file.
+    `axes` are the places of its axes in the file, where planar colours lie before the rows.
     """
 
     def __init__(self, path: str) -> None:
-        self.path, self.order = path, tuple[int, ...]()
+        self.path = path
         import tifffile
 
         try:
             with open(path, "rb") as f, tifffile.TiffFile(path) as tiff:
                 check_set(tiff, Path(path))
-                axes, shape = tiff.series[0].axes, tiff.series[0].shape
-                self._colours = axes.find("S")  # planar: before the rows
-                pages = axes.partition("Y")[0].replace("S", "")
-                self.metadata = of_tiff(tiff, f, pages, np.delete(shape, self._colours)[: len(pages)].tolist())
-            mapped = self._mapped()
+                series, self.axes = tiff.series[0], list(range(tiff.series[0].ndim))
+                self._shape, self.dtype, self.ndim = series.shape, series.dtype, series.ndim
+                if "S" in series.axes:
+                    self.axes.append(self.axes.pop(series.axes.find("S")))
+                pages = series.axes.partition("Y")[0].replace("S", "")
+                self.metadata = of_tiff(tiff, f, pages, self.shape[: len(pages)])
+            self[(slice(1),) * self.ndim]
         except Refusal as error:
             raise ValueError(f"{path} {error}") from None
-        except (ValueError, LookupError) as error:
-            raise ValueError(
-                f"{path} cannot be mapped ({error}): it is compressed or in pieces; write it uncompressed, or as zarr"
-            ) from None
-        self.dtype, self.ndim = mapped.dtype, mapped.ndim
+        except Exception as error:  # each codec has its own
+            raise ValueError(f"{path} cannot be read in tiles ({error}): write it uncompressed, or as zarr") from None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._mapped().shape
-
-    def _mapped(self) -> np.ndarray:
-        import tifffile
-
-        found = np.moveaxis(tifffile.memmap(self.path, mode="r"), self._colours, -1)
-        return found.transpose(*self.order, *range(len(self.order), found.ndim))
+        return tuple(self._shape[i] for i in self.axes)
 
     def __getitem__(self, at: Any) -> np.ndarray:
-        return np.array(self._mapped()[at])
+        import tifffile
+
+        region = tuple(at[self.axes.index(i)] for i in range(self.ndim))
+        with suppress(ValueError):  # in pieces or compressed
+            return np.array(tifffile.memmap(self.path, mode="r")[region].transpose(self.axes))
+        with tifffile.TiffFile(self.path) as tiff:
+            store = tiff.series[0].aszarr(level=0)
+            return import_zarr().open_array(store, mode="r")[region].transpose(self.axes)
 
 
 @contextmanager

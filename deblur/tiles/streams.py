@@ -145,7 +145,7 @@ def stream(
     ----------
     source : path or zarr.Array
         A zarr array, an OME-Zarr group (versions 0.4 and 0.5: axes, scales and channels are kept and the pyramid is
-        written anew) or an uncompressed TIFF file, which is mapped. Of OME-Zarr all axes
+        written anew) or a TIFF file, mapped or, in pieces or compressed, read piece by piece. Of OME-Zarr all axes
         but those of the PSF, y and x or z, y and x, are frames.
     target : path
         The zarr store to write: an array, or a group where `source` is OME-Zarr. Floats, for volumes of integers in
@@ -238,6 +238,7 @@ def _asked(image: Source, psf: Any, lam: Any, numbers: list[Any], options: Any) 
     h = np.asarray(psf, np.float64)
     return {
         "source": os.path.realpath(image.name) if image.name else "",
+        "changed": os.stat(image.name).st_mtime_ns if os.path.isfile(image.name) else 0,
         "shape": list(image.array.shape),
         "axes": f"{image.metadata.axes} {image.array.where}",
         "dtype": str(image.stored.dtype),

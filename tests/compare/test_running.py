@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shlex
+import signal
 import sys
 import time
 import warnings
@@ -22,6 +23,7 @@ from deblur import cli, compare
 from deblur.cli import main
 from deblur.compare import cases, findings, running, scoring, tables
 from deblur.compare.adapters import Answer, Entrant, Setting
+from deblur.denoise import patches
 from deblur.errors import InsufficientMemoryError
 
 PSF = "gaussian:5,1"
@@ -265,6 +267,13 @@ def test_whatever_a_method_does_the_others_still_run(picture, monkeypatch, capsy
     said = capsys.readouterr()
     assert said.out == said.err == ""
     assert found.complete
+
+
+def test_what_is_compiled_once_counts_against_no_time_limit(picture, monkeypatch):
+    limits, loops = [], patches._compiled
+    monkeypatch.setattr(patches, "_compiled", lambda: limits.append(signal.getitimer(signal.ITIMER_REAL)[0]) or loops())
+    run(picture, methods=["collaborative"])
+    assert limits[0] == 0 < max(limits)
 
 
 def test_methods_are_never_shown_the_truth(picture, monkeypatch):

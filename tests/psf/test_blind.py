@@ -87,6 +87,15 @@ def test_colours_share_their_psf_whatever_their_units(rng):
     np.testing.assert_allclose(found.psf.psf, from_blurred(g, 9).psf, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:the PSF is")
+def test_a_psf_with_which_the_restoration_does_not_converge_is_not_trusted(rng):
+    g = shaken(rng, SHAKE)[1]
+    found = deblur.blind(g, 11, max_iterations=1)
+    assert (found.psf.status, found.image.shape) == (PSFStatus.DOUBTFUL, g.shape)
+    assert "tv with λ = " in found.psf.why
+    assert "did not converge" in found.psf.why
+
+
 @pytest.mark.parametrize(
     ("image", "size", "says"),
     [

@@ -92,7 +92,7 @@ def test_load_keeps_the_values_when_asked(saved):
         ("h.npy", np.ones((0, 2)), "non-empty"),
         ("h.npy", np.ones((2, 2), complex), "not real"),
         ("h.npy", np.array([["a"]]), "not real"),
-        ("h.npy", np.array([[None]]), "pickle"),
+        ("h.npy", np.array([[None]]), "objects of Python"),
         ("h.npy", b"\x93NUMPY\x01", "cannot use"),
         ("h.npz", b"PK\x03\x04 broken", "cannot use"),
         ("h.npz", {"a": TABLE, "b": TABLE}, "name one of them"),
@@ -191,8 +191,15 @@ def test_load_of_a_header_that_promises_more_than_the_file_holds(tmp_path, suffi
     else:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("psf.npy", buffer.getvalue() + bytes(80))
-    with pytest.raises((ValueError, MemoryError)):
+    with little_memory(), pytest.raises(ValueError, match=r"h.np.* header promises .* and it has 208 bytes"):
         psf.load(path)
+
+
+def test_a_psf_too_large_for_the_memory_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("deblur.device.free_memory", lambda xp: 1000)
+    for name in ("a.npz", "a.npy"):
+        psf.save(tmp_path / name, np.ones((30, 30)))
+        refused(InsufficientMemoryError, rf"{name}: an array of shape \(30, 30\)", psf.load, tmp_path / name)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -244,7 +251,7 @@ def test_matlab_and_fits_files_are_read(tmp_path):
     scipy.io.savemat(tmp_path / "c.mat", {"k": h, "l": h})
     refused(ValueError, "name one of them 'psf'", psf.load, tmp_path / "c.mat")
     (tmp_path / "d.mat").write_bytes(b"MATLAB 7.3 no more than a head")
-    refused(ValueError, r"cannot use .*d\.mat as a PSF", psf.load, tmp_path / "d.mat")
+    refused(ValueError, r"cannot use .*d\.mat: SciPy does not read it", psf.load, tmp_path / "d.mat")
     fits = pytest.importorskip("astropy.io.fits")
     fits.writeto(tmp_path / "a.fits", h.astype(">f4"))
     assert np.abs(psf.load(tmp_path / "a.fits") - h).max() < 1e-7

@@ -160,8 +160,11 @@ def test_what_it_refuses():
     assert "λ > 0" in hybrid_lsqr.refuses(Problem(blur, 0.0))
 
 
-def test_bases_that_do_not_fit_are_refused_before_they_are_made(monkeypatch):
-    monkeypatch.setattr("deblur.device.free_memory", lambda xp: 1000)
+def test_bases_that_do_not_fit_are_refused_before_they_are_made_and_no_others(monkeypatch):
     blur = Blur(KERNELS["camera shake"], (9, 9), "zero")
+    free = int(hybrid_lsqr.memory(Problem(blur, 1.0)))
+    monkeypatch.setattr("deblur.device.free_memory", lambda xp: free)
+    assert restored(blur, np.ones((9, 9)), 1.0).converged
+    free -= 1
     with pytest.raises(InsufficientMemoryError, match="pcg"):
         restored(blur, np.ones((9, 9)), 1.0)

@@ -393,13 +393,15 @@ def test_ome_zarr_keeps_axes_scales_channels_and_pyramid(form, picture, tmp_path
     np.testing.assert_allclose(out["1"][0], halved(expected), rtol=1e-5, atol=1e-5)
 
 
-def test_a_mapped_tiff(picture, tmp_path):
+def test_a_tiff_is_read_in_tiles_however_it_is_stored(picture, tmp_path):
     import tifffile
 
-    tifffile.imwrite(tmp_path / "in.tif", picture)
-    stream(tmp_path / "in.tif", tmp_path / "out.zarr", H, LAM, check=False, **ASKED)
-    np.testing.assert_array_equal(read(tmp_path / "out.zarr"), deblur.tiled(picture, H, LAM, **ASKED))
-    tifffile.imwrite(tmp_path / "packed.tif", picture, compression="zlib")
+    for how in ({}, {"tile": (64, 32)}, {"compression": "zlib"}):
+        picture = picture[::-1]
+        tifffile.imwrite(tmp_path / "in.tif", picture, **how)
+        stream(tmp_path / "in.tif", tmp_path / "out.zarr", H, LAM, check=False, overwrite=True, **ASKED)
+        np.testing.assert_array_equal(read(tmp_path / "out.zarr"), deblur.tiled(picture, H, LAM, **ASKED))
+    (tmp_path / "cut.tif").write_bytes((tmp_path / "in.tif").read_bytes()[:7])
     sizes = 'DimensionOrder="XYCZT" Type="float" SizeX="256" SizeY="224" SizeZ="2" SizeC="1" SizeT="1"'
     pixels = f'<Pixels {sizes}><TiffData IFD="0"/><TiffData FirstZ="1"><UUID FileName="b.tif">b</UUID>'
     only = '<OME><BinaryOnly MetadataFile="a.companion.ome" UUID="urn:uuid:9"/></OME>'
@@ -407,11 +409,14 @@ def test_a_mapped_tiff(picture, tmp_path):
     for name, text in (("only.ome.tif", only), ("part.ome.tif", part)):
         tifffile.imwrite(tmp_path / name, picture, description=text, metadata=None)
     for name, words in {
-        "packed.tif": "packed.tif cannot be mapped",
+        "cut.tif": "cut.tif cannot be read in tiles",
         "only.ome.tif": "only.ome.tif is one file of an OME-TIFF that a.companion.ome describes",
         "part.ome.tif": "part.ome.tif holds 1 of the 2 planes of its OME-TIFF; put b.tif beside it",
     }.items():
         refused(ValueError, words, stream, tmp_path / name, tmp_path / "out2.zarr", H, LAM)
+    counts = zarr.create_array(tmp_path / "in.zarr", shape=(40, 40), dtype="complex64")
+    refused(ValueError, "holds complex64 of shape", stream, counts, tmp_path / "out2.zarr", H, LAM)
+    assert not (tmp_path / "out2.zarr").exists()
 
 
 @pytest.mark.parametrize("stack", [(), (2,)])
