@@ -28,7 +28,7 @@ from .psf_command import upright
 
 
 def fitted(given: tuple[str, np.ndarray, Any], metadata: image.Metadata) -> np.ndarray:
-    """The PSF of --psf turned with the image, and in its voxels if the PSF's file or form gives the size of its own."""
+    """The PSF of --psf turned with the image, and in its voxels as far as the PSF's file or form gives those of it."""
     kernel = upright(given, metadata.orientation)
     return kernel if given[2] is None else psf.for_voxels(kernel, given[2], metadata.voxel(kernel.ndim))
 
@@ -127,6 +127,8 @@ def restored(args: argparse.Namespace, options: Any) -> str:
             lines = written(args, np.reshape(out, pages), source, metadata, bits, counts=bits == 32)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+    if args.psf[2] is not None:
+        reports.append(f"psf         {by(args.psf[1].shape)} of its own voxels, {by(kernel.shape)} of the image's")
     return "\n".join([*reports, f"axes        {in_words(metadata, frame, 3)}", *lines])
 
 

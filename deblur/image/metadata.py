@@ -92,9 +92,9 @@ class Metadata:
         return model if within else f"{make} {model}".strip()
 
     def voxel(self, axes: int) -> tuple[float, ...] | None:
-        """The sides of a voxel, or with two axes of a pixel, in micrometres, if all are known."""
-        sides = tuple(self.spacing.get(a, 0.0) for a in "ZYX"[3 - axes :])
-        return sides if all(sides) else None
+        """The sides of a voxel, or with two axes of a pixel, in micrometres; NaN is one that is not known, None all."""
+        sides = tuple(self.spacing.get(a, math.nan) for a in "ZYX"[3 - axes :])
+        return None if all(map(math.isnan, sides)) else sides
 
     def fitted(self, image: np.ndarray) -> Metadata:
         """For this image: without a colour profile for colour if it is grey, or the reverse, and with its pages."""
