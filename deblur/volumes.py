@@ -121,7 +121,7 @@ def restored(args: argparse.Namespace, options: Any) -> str:
         if to_store:
             image.replace_store(args.output)
             os.rename(unfinished, args.output)
-            lines = [f"written     {args.output}"]
+            lines = [f"written     {args.output}", *_dropped(args, out, bits, metadata)]
         else:
             source = np.reshape(stored[where], pages)
             lines = written(args, np.reshape(out, pages), source, metadata, bits, counts=bits == 32)
@@ -163,7 +163,11 @@ def written(
     remarks = [*remarks, remark] if remark else [*remarks]
     if clipped:
         remarks.append(f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white")
-    lines = [f"written     {args.output}" + (f" ({'; '.join(remarks)})" if remarks else "")]
-    if dropped := image.left_out(args.output, picture, bits, metadata):
-        lines.append(f"dropped     metadata that {args.output} cannot hold: {', '.join(dropped)}")
-    return lines
+    how = f" ({'; '.join(remarks)})" if remarks else ""
+    return [f"written     {args.output}{how}", *_dropped(args, picture, bits, metadata)]
+
+
+def _dropped(args: argparse.Namespace, picture: Any, bits: int, metadata: image.Metadata) -> list[str]:
+    """A line about what OUT cannot hold of the metadata, if there is something."""
+    lost = ", ".join(image.left_out(args.output, picture, bits, metadata))
+    return [f"dropped     metadata that {args.output} cannot hold: {lost}"] if lost else []
