@@ -215,11 +215,11 @@ class Problem:
         seen = self.operator.forward(f)
         if self.fidelity.weights is not None:
             seen = self.fidelity.weights * seen
-        if self.regularizer == "identity":
-            return combined(self.operator.adjoint(seen), f, b=self.lam)
-        kind, wraps = REGULARIZERS[self.regularizer][0].differences, self.operator.boundary.wraps
-        u = differences(f, kind, wraps, self.axes)
-        return combined(self.operator.adjoint(seen), adjoint_differences(u, kind, wraps, self.axes), b=self.lam)
+        seen = self.operator.adjoint(seen)
+        if self.regularizer != "identity":
+            kind, wraps = REGULARIZERS[self.regularizer][0].differences, self.operator.boundary.wraps
+            f = adjoint_differences(differences(f, kind, wraps, self.axes), kind, wraps, self.axes)
+        return combined(seen, f, b=self.lam)
 
     def right(self, g: Array) -> Array:
         """HᵀW(g − b) for images (..., M, N): with `normal`, the system that a quadratic problem's minimiser solves."""

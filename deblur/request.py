@@ -89,6 +89,12 @@ class Request:
         return "smooth" if self.linear and self.problem.operator.boundary.open else "zero"
 
     @property
+    def dark(self) -> bool:
+        """Whether the scene is black beyond the frame, or drawn to it: by λ‖f‖² where nothing else is known there."""
+        edge = self.problem.operator.boundary
+        return edge.dark or (edge.open and self.problem.regularizer == "identity" and self.prior == "zero")
+
+    @property
     def may_be_natural(self) -> bool:
         """Whether the prior becomes "natural" if λ shows noise."""
         open_choice = self.options["prior"] == "auto" and self.linear and self.lam == "auto"

@@ -8,7 +8,7 @@ pixel), so that it may be applied to any block of rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import combinations
@@ -320,8 +320,8 @@ REGULARIZERS: dict[str, tuple[Regularizer, ...]] = {
 }
 
 
-def differences(scene: Array, kind: str, wrap: bool, axes: int = 2) -> list[Array]:
-    """The differences of a scene, zero where they are not counted.
+def differences(scene: Array, kind: str, wrap: bool, axes: int = 2) -> Iterator[Array]:
+    """The differences of a scene, zero where they are not counted, one after the other.
 
     Parameters
     ----------
@@ -332,26 +332,31 @@ def differences(scene: Array, kind: str, wrap: bool, axes: int = 2) -> list[Arra
     axes : int
         Of space, the last ones.
 
-    Returns
-    -------
-    list of (..., P, Q) arrays
+    Yields
+    ------
+    (..., P, Q) array
     """
     p = padded(scene, wrap, axes)
-    found = []
-    for difference in DIFFERENCES[kind](axes):
-        u = difference.forward(p)
-        if not wrap:
-            kept = get_xp(scene).zeros_like(scene)
-            at = (..., *inside(difference, scene.shape[-axes:]))
-            combined(u[at], out=kept[at])
-            u = kept
-        found.append(u)
-    return found
+    for difference in DIFFERENCES[kind](axes):  # none has a name here, which would keep it in memory
+        yield difference.forward(p) if wrap else _counted(difference.forward(p), difference)
 
 
-def adjoint_differences(u: Sequence[Array], kind: str, wrap: bool, axes: int = 2) -> Array:
+def _counted(u: Array, difference: Difference) -> Array:
+    """Differences of a scene, and zero where they are not counted."""
+    kept = get_xp(u).zeros_like(u)
+    at = (..., *inside(difference, u.shape[-len(difference.reach) :]))
+    combined(u[at], out=kept[at])
+    return kept
+
+
+def adjoint_differences(u: Iterable[Array], kind: str, wrap: bool, axes: int = 2) -> Array:
     """The exact transpose of `differences`, for `u` that is zero where they are not counted."""
-    return reduce(combined, (d.adjoint(padded(c, wrap, axes)) for c, d in zip(u, DIFFERENCES[kind](axes), strict=True)))
+    parts = map(lambda c, d: d.adjoint(padded(c, wrap, axes)), u, DIFFERENCES[kind](axes))
+    found = next(parts)
+    for part in parts:
+        combined(found, part, out=found)
+        del part  # before the next takes memory
+    return found
 
 
 def regularizer_value(method: str, scene: Array, wrap: bool) -> float:
@@ -363,7 +368,7 @@ def regularizer_value(method: str, scene: Array, wrap: bool) -> float:
         sums = values_on_gpu(scene, stated, wrap)
         return sum(p.weight * s for p, s in zip(REGULARIZERS[method], sums, strict=True))
     axes = scene.ndim - 2
-    return sum(float(p.total(differences(scene, p.differences, wrap, axes))) for p in REGULARIZERS[method])
+    return sum(float(p.total([*differences(scene, p.differences, wrap, axes)])) for p in REGULARIZERS[method])
 
 
 def first_difference_power(n: int, wrap: bool, xp: ModuleType) -> Array:

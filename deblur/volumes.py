@@ -28,7 +28,7 @@ from .psf_command import upright
 
 
 def fitted(given: tuple[str, np.ndarray, Any], metadata: image.Metadata) -> np.ndarray:
-    """The PSF of --psf turned with the image, and in its voxels if the PSF's file or form gives the size of its own."""
+    """The PSF of --psf turned with the image, and in its voxels as far as the PSF's file or form gives those of it."""
     kernel = upright(given, metadata.orientation)
     return kernel if given[2] is None else psf.for_voxels(kernel, given[2], metadata.voxel(kernel.ndim))
 
@@ -121,12 +121,14 @@ def restored(args: argparse.Namespace, options: Any) -> str:
         if to_store:
             image.replace_store(args.output)
             os.rename(unfinished, args.output)
-            lines = [f"written     {args.output}"]
+            lines = [f"written     {args.output}", *_dropped(args, out, bits, metadata)]
         else:
             source = np.reshape(stored[where], pages)
             lines = written(args, np.reshape(out, pages), source, metadata, bits, counts=bits == 32)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+    if args.psf[2] is not None:
+        reports.append(f"psf         {by(args.psf[1].shape)} of its own voxels, {by(kernel.shape)} of the image's")
     return "\n".join([*reports, f"axes        {in_words(metadata, frame, 3)}", *lines])
 
 
@@ -161,7 +163,11 @@ def written(
     remarks = [*remarks, remark] if remark else [*remarks]
     if clipped:
         remarks.append(f"{100 * clipped / picture.size:.3g} % of the values clipped to black or white")
-    lines = [f"written     {args.output}" + (f" ({'; '.join(remarks)})" if remarks else "")]
-    if dropped := image.left_out(args.output, picture, bits, metadata):
-        lines.append(f"dropped     metadata that {args.output} cannot hold: {', '.join(dropped)}")
-    return lines
+    how = f" ({'; '.join(remarks)})" if remarks else ""
+    return [f"written     {args.output}{how}", *_dropped(args, picture, bits, metadata)]
+
+
+def _dropped(args: argparse.Namespace, picture: Any, bits: int, metadata: image.Metadata) -> list[str]:
+    """A line about what OUT cannot hold of the metadata, if there is something."""
+    lost = ", ".join(image.left_out(args.output, picture, bits, metadata))
+    return [f"dropped     metadata that {args.output} cannot hold: {lost}"] if lost else []

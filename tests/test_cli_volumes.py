@@ -26,7 +26,7 @@ def counts(rng):
 
 def ome_settings(axes):
     sizes = {f"PhysicalSize{a}": STEPS[a] for a in "XYZ"}
-    return {"axes": axes, **sizes, "TimeIncrement": 2.0, "Channel": {"Name": NAMES}}
+    return {"axes": axes, **sizes, "TimeIncrement": 2e3, "TimeIncrementUnit": "ms", "Channel": {"Name": NAMES}}
 
 
 def write_ome(path, counts):
@@ -39,10 +39,10 @@ def write_imagej(path, counts):
 
 
 def write_zarr(path, counts, form=3, unit="nanometer", size=1, names=NAMES):
-    kinds = {"t": ("time", unit and "second"), "c": ("channel", "")}
+    kinds = {"t": ("time", unit and "minute"), "c": ("channel", "")}
     units = [(a, *kinds.get(a, ("space", unit))) for a in "tczyx"]
     axes = [{"name": a, "type": kind} | ({"unit": unit} if unit else {}) for a, kind, unit in units]
-    half = {"type": "scale", "scale": [2, 1, 600 / size, 260 / size, 260 / size]}
+    half = {"type": "scale", "scale": [1 / 30, 1, 600 / size, 260 / size, 260 / size]}
     moved = {"type": "translation", "translation": [0, 0, 1500 / size, 0, 0]}
     all_levels = {"coordinateTransformations": [{"type": "scale", "scale": [1, 1, 0.5, 0.5, 0.5]}]}
     datasets = [{"path": "s0", "coordinateTransformations": [half, moved]}]
@@ -70,12 +70,12 @@ def restored(counts):
 
 @pytest.mark.parametrize("target", ["out.ome.zarr", "out.tif"])
 @pytest.mark.parametrize("source", WRITERS)
-def test_axes_sizes_channels_and_counts_are_read_and_kept(tmp_path, counts, source, target):
+def test_axes_sizes_channels_and_counts_are_read_and_kept(tmp_path, counts, source, target, capsys):
     path, out = tmp_path / source, tmp_path / target
     WRITERS[source](path, counts)
     steps = pytest.approx({} if source == "no unit.zarr" else STEPS)
     for more, wanted in (([], counts), (["--time", "1", "--channel", "1:2", "--force"], counts[1:, 1:])):
-        assert main(["reconstruct", str(path), "-o", str(out), *RUN, FORM, *more]) == 0
+        assert main(["reconstruct", str(path), "-o", str(out), *RUN[:-2], "--psf", FORM, *more]) == 0
         pixels, found = image.read_with_metadata(out)
         expected = restored(wanted)
         if "Z" in found.axes[:2] and "C" in found.axes:
@@ -91,8 +91,11 @@ def test_axes_sizes_channels_and_counts_are_read_and_kept(tmp_path, counts, sour
         if source.endswith(".zarr"):
             channels, moves = group.attrs["ome"]["omero"]["channels"], level["datasets"][0]["coordinateTransformations"]
             assert (level["name"], channels[0]["color"]) == ("cells", "000001")
-            assert source == "no unit.zarr" or moves[1]["translation"] == pytest.approx([0, 0, 0.75, 0, 0])
+            unit, second = (1e3, 1 / 60) if source == "no unit.zarr" else (1, 1)  # else the numbers as they are
+            scale, place = [2 * second, 1, 0.3 * unit, 0.13 * unit, 0.13 * unit], [0, 0, 0.75 * unit, 0, 0]
+            assert (moves[0]["scale"], moves[1]["translation"]) == (pytest.approx(scale), pytest.approx(place))
         assert group["0"].metadata.dimension_names == tuple("tczyx")
+        assert ("dropped     metadata" in capsys.readouterr().out) == path.is_file()
     else:
         with tifffile.TiffFile(out) as tiff:
             assert tiff.is_ome
@@ -133,7 +136,7 @@ def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_ome("in.ome.tif", counts[:1, :1])
     fine = deblur.psf.gaussian((3, 9, 9), (0.8, 2, 2))
-    said = {**ome_settings("ZYX"), "PhysicalSizeX": 0.065, "PhysicalSizeY": 0.065, "Channel": {}}
+    said = {"axes": "ZYX", "PhysicalSizeX": 0.065, "PhysicalSizeY": 0.065}  # and no distance of planes
     tifffile.imwrite("found.ome.tif", fine, metadata=said)
     assert main(["psf", "convert", "found.ome.tif", "-o", "psf.ome.tif", "-q"]) == 0
     reads, real = [], reading._decoded

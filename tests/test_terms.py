@@ -68,7 +68,7 @@ def test_the_proximal_map_of_a_regularizer_minimises_its_objective(rng, norm, ta
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_transposed_differences_are_the_transpose(rng, shape, kind, wrap):
     x, axes = rng.standard_normal((2, 1, *shape)), len(shape)
-    forward = terms.differences(x, kind, wrap, axes)
+    forward = [*terms.differences(x, kind, wrap, axes)]
     y = [np.zeros_like(u) for u in forward]  # zero where a difference is not counted
     for difference, v in zip(terms.DIFFERENCES[kind](axes), y, strict=True):
         at = (..., *((slice(None),) * axes if wrap else terms.inside(difference, shape)))

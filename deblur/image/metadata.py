@@ -57,7 +57,8 @@ class Metadata:
     ome : str
         The XML of an OME-TIFF.
     ngff : dict
-        The name of an OME-Zarr, and its origin in the units of `spacing`.
+        The name of an OME-Zarr, its origin, and the (step, unit) along each axis as it gives them. The origin is in the
+        units of `spacing` where that has the axis.
     channels : tuple of dict
         The entries of an OME-Zarr about its channels.
     fits : str
@@ -92,9 +93,9 @@ class Metadata:
         return model if within else f"{make} {model}".strip()
 
     def voxel(self, axes: int) -> tuple[float, ...] | None:
-        """The sides of a voxel, or with two axes of a pixel, in micrometres, if all are known."""
-        sides = tuple(self.spacing.get(a, 0.0) for a in "ZYX"[3 - axes :])
-        return sides if all(sides) else None
+        """The sides of a voxel, or with two axes of a pixel, in micrometres; NaN is one that is not known, None all."""
+        sides = tuple(self.spacing.get(a, math.nan) for a in "ZYX"[3 - axes :])
+        return None if all(map(math.isnan, sides)) else sides
 
     def fitted(self, image: np.ndarray) -> Metadata:
         """For this image: without a colour profile for colour if it is grey, or the reverse, and with its pages."""
@@ -108,6 +109,8 @@ class Metadata:
         """The part of it that goes into a file with this suffix, for this image with so many bits a sample."""
         if suffix in FITS:
             return Metadata(fits=self.fits)
+        if suffix == ".zarr":
+            return Metadata(spacing=self.spacing, labels=self.labels)
         is_tiff, is_jpeg, colour = suffix.startswith(".tif"), suffix.startswith(".j"), is_colour(image)
         known = not is_tiff or math.prod(self.sizes) == math.prod(image.shape[: image.ndim - colour - 2])
         # A JPEG has one segment for EXIF, and a BigTIFF has it in another form.
@@ -146,14 +149,15 @@ class Metadata:
         names = {name for name, _ in self.chunks}
         # sRGB is what every format means where no colour space is named.
         space = names.intersection(_COLOURS) and b"sRGB" not in names and not self.icc
+        said = "pixel size and channel names"
         held = {
             "EXIF": (self.exif, kept.exif),
             "resolution": (self.dpi, kept.dpi),
             "transparency": (self.alpha is not None, kept.alpha is not None),
             "PNG texts": (names.intersection(_TEXTS), kept.chunks),
             "PNG colour space": (space, kept.chunks),
-            "ImageJ's scale and settings": (self.imagej, kept.imagej),
-            "OME's pixel size and channel names": (self.ome, kept.ome),
+            f"ImageJ's {'' if kept.spacing else 'scale and '}settings": (self.imagej, kept.imagej),
+            f"OME's {'further description' if kept.spacing else said}": (self.ome, kept.ome),
             "FITS header": (self.fits, kept.fits),
             "voxel size": (self.spacing and not (self.ome or self.imagej), kept.spacing),
         }

@@ -11,13 +11,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 
-def to_microns(unit: str) -> float | None:
-    """How many micrometres a unit of length is, named as OME, OME-Zarr or ImageJ do; None for another unit."""
+def standard(unit: str) -> float | None:
+    """How many micrometres or seconds a unit is, named as OME, OME-Zarr or ImageJ do; None for another unit."""
     powers = {"": 6, "c": 4, "m": 3, "µ": 0, "μ": 0, "u": 0, "n": -3, "p": -6}
     powers |= {"centi": 4, "milli": 3, "micro": 0, "nano": -3, "pico": -6}
     others = dict.fromkeys(("micron", "microns", "\\u00B5m"), 1.0) | dict.fromkeys(("Å", "angstrom"), 1e-4)
-    prefix = re.fullmatch(r"(.*?)(m|met(?:er|re)s?)", unit)
-    return 10.0 ** powers[prefix[1]] if prefix and prefix[1] in powers else others.get(unit)  # ImageJ's and more
+    others |= {"min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0, "sec": 1.0}
+    parts = re.fullmatch(r"(.*?)(?:(m|met(?:er|re)s?)|s|seconds?)", unit)
+    if parts is None or parts[1] not in powers:
+        return others.get(unit)  # ImageJ's and more
+    return 10.0 ** (powers[parts[1]] - 6 * (not parts[2]))
 
 
 @functools.lru_cache(maxsize=256)
@@ -44,15 +47,14 @@ def steps_and_labels(ome: str, imagej: dict[str, Any] | None) -> dict[str, Any]:
     found: dict[str, tuple[Any, float | None]] = {}
     labels: list[str] = []
     if imagej is not None:
-        unit = to_microns(str(imagej.get("unit", "")))
+        unit, second = standard(str(imagej.get("unit", ""))), standard(str(imagej.get("tunit", "s")))
         across, down = imagej["resolution"]
         found = {"X": (across and 1 / across, unit), "Y": (down and 1 / down, unit)}
-        found |= {"Z": (imagej.get("spacing"), unit), "T": (imagej.get("finterval"), 1.0)}
+        found |= {"Z": (imagej.get("spacing"), unit), "T": (imagej.get("finterval"), second)}
     for pixels in parsed(ome).findall("{*}Image/{*}Pixels")[:1]:
-        for letter in "ZYX":
-            name = f"PhysicalSize{letter}"
-            found[letter] = pixels.get(name), to_microns(pixels.get(f"{name}Unit", "µm"))
-        found["T"] = pixels.get("TimeIncrement"), {"s": 1.0}.get(pixels.get("TimeIncrementUnit", "s"))
+        for letter in "ZYXT":
+            name, base = (f"PhysicalSize{letter}", "µm") if letter != "T" else ("TimeIncrement", "s")
+            found[letter] = pixels.get(name), standard(pixels.get(f"{name}Unit", base))
         labels = [channel.get("Name", "") for channel in pixels.iterfind("{*}Channel")]
     steps = {}
     for letter, (step, unit) in found.items():

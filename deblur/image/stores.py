@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .metadata import Metadata
-from .ome import to_microns
+from .ome import standard
 
 #: Files that make a folder a zarr array or group.
 NODES = ("zarr.json", ".zarray", ".zgroup")
@@ -91,17 +91,19 @@ def largest_level(path: str) -> tuple[Any, Any, Metadata]:
     said = (scales[0]["datasets"][0], scales[0])
     moves = [move for each in said for move in each.get("coordinateTransformations", [])]
     steps = [move["scale"] for move in moves if "scale" in move]
-    units = [1.0 if axis.get("unit") == "second" else to_microns(axis.get("unit", "")) for axis in axes]
+    units = [standard(axis.get("unit", "")) for axis in axes]
     letters = [name.upper() for name in names]
-    sizes = zip(letters, units, np.prod(steps, axis=0) if steps else (), strict=False)
-    spacing = {letter: float(size) * unit for letter, unit, size in sizes if unit}
+    sizes = [*zip(letters, axes, units, np.prod(steps, axis=0).tolist() if steps else (), strict=False)]
+    spacing = {letter: size * unit for letter, _, unit, size in sizes if unit}
+    own = {letter: (size, {"unit": axis["unit"]} if "unit" in axis else {}) for letter, axis, unit, size in sizes}
     start = np.zeros(len(names))
     for move in moves:
         start = np.multiply(start, move.get("scale", 1.0)) + move.get("translation", 0.0)
-    origin = {a: float(x) * (unit or 0.0) for a, x, unit in zip(letters, start, units, strict=True)}
+    origin = {a: float(x) * (unit or 1.0) for a, x, unit in zip(letters, start, units, strict=True)}
     channels = (found.attrs.get("ome") or found.attrs).get("omero", {}).get("channels", [])
     labels = tuple(str(channel.get("label", i)) for i, channel in enumerate(channels))
-    kept: dict[str, Any] = {"channels": tuple(channels), "ngff": {"name": scales[0].get("name"), "origin": origin}}
+    ngff = {"name": scales[0].get("name"), "origin": origin, "own": own}
+    kept: dict[str, Any] = {"channels": tuple(channels), "ngff": ngff}
     metadata = Metadata(axes=_letters(names), sizes=array.shape[:-2], spacing=spacing, labels=labels, **kept)
     return found, array, metadata
 
@@ -125,12 +127,15 @@ def ome_attributes(metadata: Metadata, dtype: Any) -> dict[str, Any]:
     ----------
     .. [1] https://ngff.openmicroscopy.org/0.5/
     """
-    kinds = {"T": ("time", "second"), "C": ("channel", None)}
-    axes, scale = [], [metadata.spacing.get(letter) or 1.0 for letter in f"{metadata.axes}YX"]
+    kinds, own = {"T": ("time", "second"), "C": ("channel", None)}, metadata.ngff.get("own", {})
+    axes, scale = [], []
     for letter in f"{metadata.axes}YX":
         kind, unit = kinds.get(letter, ("space", "micrometer"))
-        known = {"unit": unit} if unit and metadata.spacing.get(letter) else {}
+        size, known = own.get(letter, (1.0, {}))
+        if letter in metadata.spacing:
+            size, known = metadata.spacing[letter], {"unit": unit}
         axes.append({"name": letter.lower(), "type": kind} | known)
+        scale.append(size)
     origin = [metadata.ngff.get("origin", {}).get(letter, 0.0) for letter in f"{metadata.axes}YX"]
     moves = [{"type": "scale", "scale": scale}] + [{"type": "translation", "translation": origin}] * any(origin)
     scales = {"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": moves}]}

@@ -134,7 +134,7 @@ def load(
 def load_with_voxel(
     path: FilePath, normalize: bool = True, allow_negative: bool = False, volume: bool | None = None
 ) -> tuple[np.ndarray, tuple[float, ...] | None]:
-    """As `load`, and the sides of the PSF's voxels in micrometres, where the file has those of all axes."""
+    """As `load`, and the sides of the PSF's voxels in micrometres, where the file has some; NaN for the others."""
     check_flags(normalize=normalize, allow_negative=allow_negative, volume=volume is not None and volume)
     if str(path).startswith("volume:"):
         path, volume = str(path).removeprefix("volume:").strip(), True
@@ -281,7 +281,7 @@ def save(path: FilePath, psf: Any, *, overwrite: bool = False, orientation: int 
     orientation : int
         Of the file of the upright picture in which the PSF was measured: it is written as the sensor has it.
     voxel : sequence of float, optional
-        The sides of its voxels in micrometres, one for each axis, which a .tif holds.
+        The sides of its voxels in micrometres, one for each axis, which a .tif holds; NaN for one that is not known.
 
     Raises
     ------
@@ -308,6 +308,6 @@ def save(path: FilePath, psf: Any, *, overwrite: bool = False, orientation: int 
     else:
         import tifffile
 
-        said = settings(axes := "ZYX"[3 - h.ndim :], dict(zip(axes, voxel or ())), ())
+        said = settings(axes := "ZYX"[3 - h.ndim :], {a: side for a, side in zip(axes, voxel or ()) if side > 0}, ())
         tifffile.imwrite(held, h.astype(np.float32), photometric="minisblack", **said)
     image_file.write_whole(path, held.getvalue(), overwrite)

@@ -47,14 +47,18 @@ def _check_memory(shape: tuple[int, ...]) -> None:
     require_memory(80 * math.prod(shape), np, f"a PSF of {pixels} pixels", "use a smaller size")
 
 
-def per_axis(values: Lengths, axes: int, name: str) -> tuple[float, ...]:
-    """A positive number for each axis; one may stand for all, and of a volume the last of two for rows and columns."""
+def per_axis(values: Lengths, axes: int, name: str, gaps: bool = False) -> tuple[float, ...]:
+    """A positive number for each axis; one may stand for all, and of a volume the last of two for rows and columns.
+
+    With `gaps` NaN stands for one that is not known.
+    """
     each = tuple(values) if np.iterable(values) else (values,)
     if axes == 3 and len(each) == 2:
         each += each[1:]
     if len(each) not in (1, axes):
         raise ValueError(f"{name} must be one number, or one for each of {axes} axes, not {values!r}")
-    return tuple(check_number(value, name, above=True) for value in (each * axes)[:axes])
+    numbers = (each * axes)[:axes]
+    return tuple(x if gaps and x != x else check_number(x, name, above=True) for x in numbers)
 
 
 def coordinates(shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:

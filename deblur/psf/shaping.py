@@ -123,12 +123,12 @@ def for_voxels(psf: Any, voxel: Lengths | None, image_voxel: Lengths | None) -> 
     psf : (m, n) or (p, m, n) array
     voxel, image_voxel : float, or one for each axis, or None
         Sides of a voxel of the PSF and of the image, in the same unit, or (distance of the planes, side of a
-        pixel); None if it is not known.
+        pixel); None if none is known, NaN for one that is not.
 
     Returns
     -------
     array, float64
-        If the sizes differ by more than 1 %, resampled, with a sum of one.
+        Resampled along the axes where the sizes differ by more than 1 %, with a sum of one.
 
     Raises
     ------
@@ -138,17 +138,20 @@ def for_voxels(psf: Any, voxel: Lengths | None, image_voxel: Lengths | None) -> 
     Warns
     -----
     PSFWarning
-        If one of the sizes is not known, and the PSF returned as it is; or if the PSF's voxels are larger than
-        the image's and too coarse to show its shape between them.
+        If only one of the sizes along an axis is known, and the PSF is left as it is there; or if the PSF's voxels
+        are larger than the image's and too coarse to show its shape between them.
     """
     h, unit = grey(psf, "the PSF", (1, 2, 3))
-    if voxel is None or image_voxel is None:
-        if voxel is not image_voxel:
-            whose, other = ("image", voxel) if image_voxel is None else ("PSF", image_voxel)
-            warn(f"the size of the {whose}'s voxels is not known, the other's is {other}: nothing is resampled")
-        return h * unit
-    own, its = (np.array(per_axis(sides, h.ndim, "voxel")) for sides in (voxel, image_voxel))
-    scales = np.where(np.abs(own / its - 1) < 0.01, 1.0, own / its)
+    given = (math.nan if sides is None else sides for sides in (voxel, image_voxel))
+    own, its = (np.array(per_axis(sides, h.ndim, "voxel", gaps=True)) for sides in given)
+    for whose, sides, other in (("PSF", own, its), ("image", its, own)):
+        if (gap := np.isnan(sides) & ~np.isnan(other)).any():
+            along, known = ("ZYX"[-h.ndim :][i] for i in np.flatnonzero(gap)), listed(other[gap], "g")
+            warn(
+                f"the size of the {whose}'s voxels along {', '.join(along)} is not known, the other's is {known}: "
+                "nothing is resampled there"
+            )
+    scales = np.where(np.abs(own / its - 1) >= 0.01, own / its, 1.0)
     peak = np.unravel_index(h.argmax(), h.shape)
     for axis, scale in enumerate(scales):
         line = np.moveaxis(h, axis, 0)[(slice(None), *np.delete(peak, axis))]

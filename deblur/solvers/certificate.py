@@ -60,7 +60,7 @@ def excess(factor: Admm, steps: Steps, copies: float) -> tuple[float, float, flo
     linear, s = _products(y, shown, steps.u[0]), domain.transposed(y)
     for p, regularizer in enumerate(factor.regularizers, 1):
         y, u = ([part[inner] for part in kind] for kind in (steps.dual(p), steps.u[p]))
-        linear += _products(y, differences(scene, regularizer.differences, *options), u)
+        linear += _products(y, [*differences(scene, regularizer.differences, *options)], u)
         s[inner] += adjoint_differences(y, regularizer.differences, *options)
     if factor.boxed:
         y = steps.dual(-1)

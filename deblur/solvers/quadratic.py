@@ -21,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..device import Array, Map
+from ..device import Array, Map, freed
 from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..normalization import Scale, shifted
@@ -46,8 +46,32 @@ def memory(problem: Problem) -> float:
     """Bytes: see `deblur.problem`."""
     if not problem.quadratic:
         return admm.memory(problem)
-    arrays = 19.0 if problem.device.gpu is not None and problem.axes == 3 else 14.0
-    return arrays * math.prod(problem.operator.scene_shape) * problem.frames * problem.dtype.itemsize
+    operator, frames, size = problem.operator, problem.frames, problem.dtype.itemsize
+    shape = operator.scene_shape
+    scene, bordered, image = (math.prod(n) for n in (shape, [n + 2 for n in shape], operator.image_shape))
+    if problem.axes != 3 or problem.device.gpu is not None:
+        return (14.0 if problem.axes != 3 else 19.0) * scene * frames * size
+    # The PSF's spectrum; on the domain |K|², the inverse and, if it is a torus, K. A product lies in the memory of its
+    # spectrum, unless it is folded.
+    torus, folds = math.prod(operator.mean_blur.torus().lengths), operator.boundary.continued
+    spectra, product = (torus + 2 * scene, scene) if folds else (3 * torus, torus)
+    most = 2 * torus + folds * scene  # the spectra of a product of H
+    if (kind := REGULARIZERS[problem.regularizer][0].differences) != "identity":
+        # That product, scene and difference with borders, the difference, its part of the sum, and the sum; of a mixed
+        # difference a term.
+        most = product + 2 * bordered + (3 + (kind == "hessian")) * scene
+    # The data, the right-hand side, the first scene, x, r and p.
+    needed = spectra + frames * (image + product + 4 * scene + most)
+    # float64 goes on where float32 cannot come as close as λ asks; what float32 holds stays. It also goes on where
+    # parts beyond the frame still move, which is not known before.
+    if problem.dtype != FLOAT64 and 5e-3 * (problem.lam or 1) < _rounding(problem.dtype) * operator.norm_bound**2:
+        needed += needed + spectra + frames * scene
+    return needed * size + freed(torus * size)
+
+
+def _rounding(dtype: np.dtype) -> float:
+    """The relative residual that rounding leaves."""
+    return 30 * float(np.finfo(dtype).eps)
 
 
 def prepare(problem: Problem) -> Factor:
@@ -128,7 +152,7 @@ class Quadratic:
         size += size == 0
         constant = problem.fidelity.value(xp.zeros_like(g), g)
         rtol, eps = problem.stop.rtol, float(np.finfo(g.dtype).eps)
-        rounding = 30 * eps  # the relative residual that rounding leaves
+        rounding = _rounding(g.dtype)
         history: list[tuple[float, float, float]] = []
         path: list[float] = []  # the length of all moves of the scene so far
         close = False

@@ -160,7 +160,7 @@ class _Task:
         request = check_request(psf, self.size, float(lam), rest, CPU, reuse=True)
         problem = replace(request.problem, device=device)
         self.problem = Scale.of(problem).near(problem)  # no square overflows or vanishes
-        self.method, self.prior = request.method, request.prior
+        self.method, self.prior, self.dark = request.method, request.prior, request.dark
         self.units = [] if given["chunk"] is None else [_sides(given["chunk"], "chunk", axes)]
         self.units.append((round(64 ** (2 / axes)),) * axes)  # about as many pixels whatever the axes
         self.tile = None if given["tile"] is None else _sides(given["tile"], "tile", axes)
@@ -437,7 +437,7 @@ def _need(task: _Task, part: Sequence[int], overlap: Sequence[int] = (), passes:
 
     def solved(shape: Sequence[int]) -> int:
         """As an image: the bytes that the method counts, its input, its output and what verifies it, or more."""
-        inner = pads(task.psf, shape, at_border, edge.wraps) if edge.wraps or edge.dark else ((0, 0),) * len(shape)
+        inner = pads(task.psf, shape, at_border, edge.wraps) if edge.wraps or task.dark else ((0, 0),) * len(shape)
         wide = tuple(max(n, m) + sum(p) for n, m, p in zip(shape, task.psf, inner, strict=True))
         least = max(_AT_LEAST * number, 44) * math.prod(wide)
         more = (3 if problem.quadratic else 10) * math.prod(wide) * number

@@ -233,7 +233,7 @@ def _inverse(request: Request, blur: Blur, at_border: Sides) -> Callable[[Array,
 def _at_border(request: Request, blur: Blur, at_border: Sides) -> Callable[[Array, bool], Array]:
     """A solved with the image's own boundary: λz = r − H f of the f that the linear formula makes of r."""
     psf, shape = blur.psf, blur.image_shape
-    room = pads(psf.shape, shape, at_border, False) if blur.boundary.dark else ((0, 0),) * len(shape)
+    room = pads(psf.shape, shape, at_border, False) if request.dark else ((0, 0),) * len(shape)
     around: Any = [n + sum(p) for n, p in zip(shape, room, strict=True)]
     wide = Blur(psf, around, blur.boundary, origin=blur.origin)
     problem = replace(request.problem, operator=wide)

@@ -9,7 +9,7 @@ overlap beyond the part of them that is kept. A window that is little larger tha
 itself, and so is every window of a method that is no filter. The inner edges of such an image then have the image's
 boundary too, which is harmless where the boundary continues the image as the window does (reflect, antireflect,
 unknown); where it does not, they are continued until they meet it: blended to wrap round (periodic), or faded to black
-(zero).
+(zero; unknown with λ‖f‖², which draws to black what no pixel sees).
 """
 
 from __future__ import annotations
@@ -177,17 +177,17 @@ def _solver(
     recipe: Recipe, psf: int, shape: tuple[int, ...], at_border: Sides, device: Device
 ) -> Callable[[Array], Array]:
     """A function that solves windows of this kind as images, cached."""
-    edge = recipe.boundary
-    if not (edge.wraps or edge.dark):  # the boundary continues the image as the window is continued
+    wraps, dark = recipe.boundary.wraps, _request(recipe, psf, shape, device).dark
+    if not (wraps or dark):  # the boundary continues the image as the window is continued
         at_border = ((True, True),) * len(shape)
-    room = pads(recipe.psfs[psf].shape, shape, at_border, edge.wraps)
+    room = pads(recipe.psfs[psf].shape, shape, at_border, wraps)
 
     def make() -> Callable[[Array], Array]:
         wide: Any = tuple(n + sum(p) for n, p in zip(shape, room, strict=True))
         restored = window_solver(recipe, psf, wide, device)
 
         def solve(window: Array) -> Array:
-            f = restored(faded(window, room) if edge.dark else wrapped(window, wide))
+            f = restored(faded(window, room) if dark else wrapped(window, wide))
             return f[within(f.shape, room)]
 
         return solve
@@ -195,11 +195,16 @@ def _solver(
     return prepared(recipe, device, shape, (psf, at_border), make)
 
 
+def _request(recipe: Recipe, psf: int, shape: tuple[int, ...], device: Device) -> Request:
+    """The request for windows, of which only the shape differs, cached."""
+    return prepared(recipe, device, (), (psf,), lambda: recipe.request(psf, shape, device))
+
+
 def _filter(
     recipe: Recipe, psf: int, shape: tuple[int, ...], at_border: Sides, device: Device
 ) -> Callable[[Array], Array] | None:
     """A function that filters windows of this kind, cached; None where the restoration is no filter."""
-    request = prepared(recipe, device, (), (psf,), lambda: recipe.request(psf, shape, device))
+    request = _request(recipe, psf, shape, device)
     problem = request.problem
     if problem.asked or problem.inverse or request.options["gamma"] or request.method not in ("auto", "fft"):
         return None

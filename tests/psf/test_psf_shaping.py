@@ -56,8 +56,11 @@ def test_a_psf_is_brought_to_the_voxels_of_the_image():
     assert np.abs(found - same).max() < 0.04 * same.max()
     assert np.array_equal(psf.for_voxels(h, (0.3, 0.1), (0.3, 0.1, 0.1004)), h)
     assert np.array_equal(psf.for_voxels(h, None, None), h)
-    with pytest.warns(PSFWarning, match=r"image's voxels is not known, the other's is \(0.3, 0.1\)"):
-        psf.for_voxels(h, (0.3, 0.1), None)
+    with pytest.warns(PSFWarning, match=r"image's voxels along Z, Y, X is not known, the other's is \(0.3, 0.1, 0.1\)"):
+        assert np.array_equal(psf.for_voxels(h, (0.3, 0.1), None), h)
+    with pytest.warns(PSFWarning, match=r"PSF's voxels along Z is not known, the other's is \(0.2\)"):
+        partly = psf.for_voxels(h, (np.nan, 0.1), (0.2, 0.4 / 3))
+    assert np.array_equal(partly, psf.resample(h, (1, 0.75, 0.75)))
     with pytest.warns(PSFWarning, match=r"axis 0 .* 1 are larger than the image's of 0.25, and too coarse"):
         psf.for_voxels(psf.gaussian((5, 15, 15), (0.5, 2)), (1.0, 0.1), (0.25, 0.1))
     with pytest.raises(ValueError, match="voxel must be a positive finite number, not -0.3"):
