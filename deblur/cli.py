@@ -205,7 +205,7 @@ def _targets(args: argparse.Namespace) -> dict[str, str]:
     stores = [name for name in (args.output, *args.input) if Path(name).suffix == ".zarr" or is_store(name)]
     if stores and not one:
         raise ValueError(f"{stores[0]} is a zarr store, which is restored by itself: name one IN and one OUT")
-    folder = os.path.isdir(args.input[0]) or out.is_dir() or args.output.endswith("/")
+    folder = os.path.isdir(args.input[0]) or os.path.isdir(out) or args.output.endswith("/")
     if stores or (one and not folder):
         return {args.input[0]: args.output}
     sources: dict[str, str] = {}

@@ -186,9 +186,9 @@ def write_whole(path: FilePath, content: Content, overwrite: bool = False) -> No
         check_writable(path, overwrite)  # it may have appeared while we worked
         os.replace(partial, target)
     except OSError as error:
-        if error.errno is None:  # ours
+        if error.errno is None and type(error) is not OSError:  # ours
             raise
-        why = os.strerror(error.errno)
+        why = os.strerror(error.errno) if error.errno else f"{error}, as on a full disk"  # NumPy gives no number
         raise type(error)(f"{path} could not be written: {why}; nothing was changed there") from error
     finally:
         partial.unlink(missing_ok=True)
