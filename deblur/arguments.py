@@ -125,7 +125,7 @@ def _library() -> dict[str, str]:
     return {name: text.replace("`", "") for names, (_, text) in described for name in names.split(", ")}
 
 
-def add_command(commands: Any, function: Callable[[argparse.Namespace], Any]) -> Parser:
+def add_command(commands: Any, function: Callable[..., Any]) -> Parser:
     """Add a subcommand that a function runs; its name and docstring say the rest."""
     if function.__doc__ is None:
         raise ImportError("the command's arguments stand in its docstrings: run Python without -OO")
@@ -257,10 +257,7 @@ def _axes(text: str) -> str:
 
 def _places(text: str) -> range:
     first, several, end = text.partition(":")
-    found = range(int(first), int(end) if several else int(first) + 1)
-    if first.startswith("-") or not found:
-        raise ValueError
-    return found
+    return range(int(first), int(end) if several else int(first) + 1)
 
 
 def _names_a_file(text: str) -> bool:
@@ -296,7 +293,7 @@ KINDS: dict[str, tuple[Any, str, str]] = {
     "level": (_reader(_level, "a number, or two such as 2,0.01,"), "X|GAIN,READ", ""),
     "size": (_reader(_size, "ROWSxCOLUMNS such as 15x17, or 15 for both,"), "ROWSxCOLUMNS", ""),
     "axes": (_reader(_axes, "letters such as ZYX or TCZYX, of T, C and Z each once at most, YX last,"), "AXES", ""),
-    "places": (_reader(_places, "a number from 0, or 2:5 for 2, 3 and 4,"), "N|N:M", ""),
+    "places": (_reader(_places, "a number from 0, or 2:5 for 2, 3 and 4,", lambda r: r and r.start >= 0), "N|N:M", ""),
     "size|auto": (_reader(_size_or_auto, "auto, or ROWSxCOLUMNS such as 15x17,"), "ROWSxCOLUMNS|auto", ""),
     "region": (_reader(_region, "four whole numbers, as 1,9,2,8", lambda r: len(r) == 4), "TOP,BOTTOM,LEFT,RIGHT", ""),
     "bytes": (_reader(_bytes, "a size such as 8GB or 512MiB", lambda n: n > 0), "BYTES", ""),

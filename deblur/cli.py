@@ -61,16 +61,11 @@ def _parser() -> Parser:
     add_arguments(add_command(commands, reconstruct), tiles.reconstruct)
     for function in (choose, demo, tiles.plan):
         add_command(commands, function)
-    add_command(commands, psf_command.blind).set_defaults(run=lambda args: _blind(parser, args))
+    add_command(commands, psf_command.blind).set_defaults(run=lambda args: reconstruct(psf_command.blind(args, parser)))
     psf_command.add_parser(commands)
     about = "Compare methods on the same images: tables and a page"
     commands.add_parser("compare", help=about).fill = _compare
     return parser
-
-
-def _blind(parser: Parser, args: argparse.Namespace) -> int:
-    usual = parser.parse_args(["reconstruct", "-", "--output", "OUT", "--blind", "auto"])
-    return reconstruct(argparse.Namespace(**vars(usual) | psf_command.blind(args)))
 
 
 def _compare(parser: Parser) -> None:
@@ -210,7 +205,7 @@ def _targets(args: argparse.Namespace) -> dict[str, str]:
     stores = [name for name in (args.output, *args.input) if Path(name).suffix == ".zarr" or is_store(name)]
     if stores and not one:
         raise ValueError(f"{stores[0]} is a zarr store, which is restored by itself: name one IN and one OUT")
-    folder = os.path.isdir(args.input[0]) or out.is_dir() or args.output.endswith("/")
+    folder = os.path.isdir(args.input[0]) or os.path.isdir(out) or args.output.endswith("/")
     if stores or (one and not folder):
         return {args.input[0]: args.output}
     sources: dict[str, str] = {}
@@ -273,8 +268,7 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
             )
         report = f"{found.psf}\nwritten     {estimate}\n\n"
     else:
-        axes |= {"check": not args.anyway, "kept": kept}
-        result = solve_into(levels, visible, kernel, args.lam, options, **axes)
+        result = solve_into(levels, visible, kernel, args.lam, options, check=not args.anyway, kept=kept, **axes)
     hints = _hints(args, raw, metadata, float(result.image.min()) if levels is None else levels.least)
     several = kept is not None
     remarks = [f"{result.method}, λ = {result.lam:.3g}"] if several else []

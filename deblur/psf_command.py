@@ -151,7 +151,7 @@ def blurred(args: argparse.Namespace) -> psf.PSFEstimate:
         return psf.from_blurred(_grey(args), args.size, grid=args.grid, progress=show)
 
 
-def blind(args: argparse.Namespace) -> dict[str, Any]:
+def blind(args: argparse.Namespace, parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Restore a photograph blurred by camera shake, without knowing its PSF.
 
     The report says how far the estimated PSF, and with it the image, can be trusted. If it cannot, no image is written
@@ -178,7 +178,8 @@ def blind(args: argparse.Namespace) -> dict[str, Any]:
     path = path.resolve() if path.is_dir() else path  # "." has no name
     suffix = path.suffix if path.suffix.lower() in image.FORMATS or path.is_dir() else ".png"
     out = args.output or str(path.with_name(f"{path.stem}-restored{suffix}"))
-    return vars(args) | {"input": [args.input], "output": out, "blind": args.size}
+    usual = parser.parse_args(["reconstruct", "-", "--output", "OUT", "--blind", "auto"])
+    return argparse.Namespace(**vars(usual) | vars(args) | {"input": [args.input], "output": out, "blind": args.size})
 
 
 def refine(args: argparse.Namespace) -> psf.PSFEstimate:

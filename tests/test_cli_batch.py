@@ -8,7 +8,7 @@ from PIL import Image
 from test_cli_files import fails
 
 import deblur
-from deblur import image, pipeline, psf_command
+from deblur import cli, image, pipeline, psf_command
 from deblur.cli import main
 
 PSF = ["--psf", "gaussian:5,1"]
@@ -112,7 +112,7 @@ def test_a_refused_blind_restoration_keeps_its_psf_and_anyway_writes_the_image(t
 def test_a_folder_restored_blind_has_a_folder_beside_it_and_an_array_of_a_store_is_an_image(tmp_path):
     given = argparse.Namespace(input=str(tmp_path), output=None, size="auto", grid=None)
     given.anyway = given.force = given.quiet = False
-    assert psf_command.blind(given)["output"] == f"{tmp_path}-restored"
+    assert psf_command.blind(given, cli._parser()).output == f"{tmp_path}-restored"
     zarr = pytest.importorskip("zarr")
     group = zarr.open_group(tmp_path / "a.zarr", mode="w")
     group.create_array("raw", shape=(32, 30), dtype="f4")[:] = deblur.data.load("camera64")[:32, :30]

@@ -43,8 +43,7 @@ def chosen(
     ValueError
         If the file has other axes, or a PSF of so many axes does not fit them.
     """
-    written = f"its axes are {metadata.axes or '?' * len(metadata.sizes)}YX"
-    written += f", {metadata.sizes} before rows and columns" if metadata.sizes else ""
+    written = f"its axes are {metadata.axes or '?' * len(metadata.sizes)}YX, {metadata.sizes or 'none'} before the rows"
     if axis is not None and len(axis) != len(metadata.sizes):
         raise ValueError(f"--axis {axis}YX does not fit {source}: {written}")
     if axis not in (None, metadata.axes):

@@ -181,15 +181,14 @@ def write_whole(path: FilePath, content: Content, overwrite: bool = False) -> No
     target = Path(os.path.realpath(path))  # a link stays a link
     partial = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        try:
-            with partial.open("x+b") as f:
-                content(f) if callable(content) else f.write(content)
-            check_writable(path, overwrite)  # it may have appeared while we worked
-            os.replace(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
+        with partial.open("x+b") as f:
+            content(f) if callable(content) else f.write(content)
+        check_writable(path, overwrite)  # it may have appeared while we worked
+        os.replace(partial, target)
     except OSError as error:
-        if error.errno is None:  # ours
+        if error.errno is None and type(error) is not OSError:  # ours
             raise
-        why = os.strerror(error.errno)
+        why = os.strerror(error.errno) if error.errno else f"{error}, as on a full disk"  # NumPy gives no number
         raise type(error)(f"{path} could not be written: {why}; nothing was changed there") from error
+    finally:
+        partial.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ NODES = ("zarr.json", ".zarray", ".zgroup")
 
 def is_store(path: Any) -> bool:
     """Whether a path is a folder that holds a zarr array or group."""
-    return any(Path(path, name).is_file() for name in NODES)
+    return any(os.path.isfile(os.path.join(path, name)) for name in NODES)
 
 
 def is_array(path: Path) -> bool:

@@ -46,25 +46,13 @@ def _named(name: str, held: list[str]) -> str:
 
 
 def read_table(path: Path, name: str = "psf") -> np.ndarray:
-    """The array of real numbers in a file, of this name if it holds several; ValueError names the file and says why."""
-    try:
-        table = _table(path, name)
-        if table.dtype.kind not in "biuf":
-            raise ValueError(f"it holds {table.dtype}, not real numbers")
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"cannot use {path}: {error}") from error
-    return table
-
-
-def _table(path: Path, name: str) -> np.ndarray:
+    """The array in a file, of this name if it holds several; ValueError explains what is wrong with it."""
     if path.suffix.lower() == ".mat":
         return _read_matlab(path, name)
     if path.suffix.lower() in _TEXT:
-        lines = path.read_text("utf-8-sig", errors="replace").replace(",", " ").replace(";", " ").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").replace(",", " ").replace(";", " ").splitlines()
         if not any(line.strip() for line in lines):
             raise ValueError("it holds no numbers")
-        if len({len(line.split()) for line in lines if line.strip()}) > 1:
-            raise ValueError("its lines hold different numbers of values")
         return np.loadtxt(lines, ndmin=2)
     with image_file.opened(path) as f:
         if not zipfile.is_zipfile(f):
@@ -85,9 +73,7 @@ def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(f)
     promised = math.prod(shape) * dtype.itemsize
-    if dtype.hasobject:
-        raise ValueError("it holds objects of Python, not real numbers: save an array of one dtype, such as float64")
-    if promised > size:
+    if promised > size and not dtype.hasobject:
         raise ValueError(f"its header promises {format_bytes(promised)} and it has {format_bytes(size)}: cut short")
     require_memory(2 * promised, np, f"{path}: an array of shape {shape}", "use a smaller PSF")
     f.seek(0)
@@ -140,9 +126,12 @@ def load_with_voxel(
         path, volume = str(path).removeprefix("volume:").strip(), True
     file = image_file.check_readable(path)
     is_table = file.suffix.lower() in (*_TEXT, *_ARRAYS)
-    psf, found = (read_table(file), image_file.Metadata()) if is_table else image_file.read_stored(path)
+    picture, found = (None, image_file.Metadata()) if is_table else image_file.read_stored(path)
     try:
-        psf = (psf if is_table else image_file.as_float(psf)).astype(np.float64)
+        psf = read_table(file) if picture is None else image_file.as_float(picture)
+        if psf.dtype.kind not in "biuf":
+            raise ValueError(f"it holds {psf.dtype}, not real numbers")
+        psf = psf.astype(np.float64)
         has_planes = found.axes == "Z" if looks_coloured(psf.shape) else file.suffix.lower() in _WITH_PLANES
         if psf.ndim == 3 and psf.shape[-1] == 3 and not (has_planes if volume is None else volume):
             if np.ptp(psf, axis=-1).any():
@@ -161,7 +150,7 @@ def load_with_voxel(
         total = psf.sum()
         if not abs(total) > 1e-12 * np.abs(psf).sum():
             raise ValueError("its values sum to zero, so a blurred image would lose its brightness")
-    except ValueError as error:
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"cannot use {path} as a PSF: {error}") from error
     return psf / total if normalize else psf, found.voxel(psf.ndim)
 
@@ -231,7 +220,10 @@ def load_grid(path: FilePath, grid: tuple[int, int] | None = None) -> np.ndarray
     if not path.is_dir():
         image_file.check_readable(path)
     if path.suffix.lower() in (".npy", ".npz"):
-        psfs = read_table(path, "psfs")
+        try:
+            psfs = read_table(path, "psfs")
+        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"cannot use {path} as PSFs: {error}") from error
         if psfs.ndim != 4 or psfs.shape[:2] != (grid or psfs.shape[:2]):
             first = "rows, columns" if grid is None else f"{grid[0]}, {grid[1]}"
             raise ValueError(f"{path} holds an array of shape {psfs.shape}, and a grid of PSFs is ({first}, m, n)")

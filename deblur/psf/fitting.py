@@ -139,11 +139,6 @@ def _looks_like_psf(a: np.ndarray, unit: float) -> bool:
     return max(a.shape) <= 64 and np.abs(edge - low).mean() < 0.05 * (a.max() - low)
 
 
-def _folded(angle: float) -> float:
-    """The same direction between -90 and 90 degrees."""
-    return (angle + 90) % 180 - 90
-
-
 def _built(kind: str, parameters: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
     """The PSF of a kind; by default, and always of motion, of the size that holds it."""
     if kind == "motion":
@@ -154,7 +149,7 @@ def _built(kind: str, parameters: Any, shape: tuple[int, ...] | None = None) -> 
 
 def _interval_details(name: str, value: float, low: float, high: float) -> dict[str, Any]:
     if name == "angle":
-        turn = _folded(value) - value
+        turn = (value + 90) % 180 - 90 - value  # to the same direction between -90 and 90 degrees
         value, low, high = value + turn, low + turn, high + turn
     return {name: float(value), f"{name}_interval": (float(low), float(high))}
 
@@ -163,11 +158,10 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
     if a.size < 9 or not np.ptp(a) > 0:
         raise ValueError(f"an array of shape {a.shape} and one brightness is no PSF that could be fitted")
     fits = {name: _least_squares(a, KINDS[name]) for name in ([kind] if kind else KINDS)}
-    tried = fits if kind else {**fits, "round": _least_squares(a, _ROUND)}
+    tried = [*fits.items()] + ([] if kind else [("gaussian", _least_squares(a, _ROUND))])
     # Bayes' information criterion.
-    scores = {k: a.size * math.log(2 * f.cost + 1e-24) + math.log(a.size) * len(f.x) for k, f in tried.items()}
-    name = min(scores, key=scores.__getitem__)
-    name = "gaussian" if name == "round" else name
+    scores = [(a.size * math.log(2 * f.cost + 1e-24) + math.log(a.size) * len(f.x), k) for k, f in tried]
+    name = min(scores)[1]
     best, names = fits[name], KINDS[name].names
     left = best.fun.reshape(a.shape)
     model = a + left

@@ -74,8 +74,7 @@ def reconstruct(args: argparse.Namespace, fitted: Callable[[image.Metadata], np.
     gpus, several = bool(args.gpus), workers > 1 or args.gpus or args.scheduler
     clients = cluster(workers, gpus=gpus, scheduler=args.scheduler) if several else nullcontext(None)
     with clients as client, terminal.progress("deblur", not args.quiet) as show:
-        given: dict[str, Any] = dict(options)
-        given |= {"workers": client, "memory": args.memory // workers if args.memory else None}
+        given: dict[str, Any] = {**options, "workers": client, "memory": args.memory and args.memory // workers}
         given |= {"tolerance": args.tolerance or TOLERANCE, "device": "gpu" if gpus else "cpu"}
         given |= {"tile": args.tile, "check": not args.no_check, "overwrite": args.force, "progress": show}
         report = stream(source, args.output, kernel, args.lam, **given)

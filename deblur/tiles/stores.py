@@ -95,8 +95,7 @@ class Source:
                 letters = self.metadata.axes.ljust(pages)
                 stack_axis = tuple(i for i, a in enumerate(letters) if a != "Z" or psf_axes < 3) or None
         if source.dtype.kind not in "biuf" or 0 in source.shape:
-            held = f"{source.dtype} of shape {source.shape}"
-            raise ValueError(f"{self.name or 'the image'} holds {held}, and an image real numbers, one or more")
+            raise ValueError(f"{self.name or 'the image'} holds {source.dtype} {source.shape}, not real numbers")
         self.channel_axis, self.stack_axis = channel_axis, stack_axis
         self.stored, self.chunks = source, getattr(source, "chunks", None)
         self.array = Reader(source, self.name, dtype, where)
@@ -154,8 +153,7 @@ class Reader:
         self.where = [*where, *(slice(0, n) for n in array.shape[len(where) :])]
         self.shape = tuple(s.stop - s.start for s in self.where)
         self._chunks: Any = getattr(array, "shards", None) or getattr(array, "chunks", None)
-        given = array.dtype
-        self.dtype = given if given.kind == "f" else np.dtype(dtype or min_float_dtype(given))
+        self.dtype = array.dtype if array.dtype.kind == "f" else np.dtype(dtype or min_float_dtype(array.dtype))
 
     def _stored(self, at: Sequence[slice]) -> tuple[slice, ...]:
         """A region, in the stored array."""

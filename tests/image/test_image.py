@@ -4,6 +4,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -465,11 +466,9 @@ def test_a_failed_write_leaves_nothing_and_keeps_the_old_file(tmp_path, monkeypa
     path = tmp_path / "a.png"
     path.write_bytes(b"old")
 
-    def full(*args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    refused(OSError, r"a.png could not be written: No space left on device", image.write, path, GREY, overwrite=True)
+    for error, words in (((28, "Full"), "No space left on device"), (("9 requested and 5 written",), "9 requested")):
+        monkeypatch.setattr(os, "replace", Mock(side_effect=OSError(*error)))  # of the system, and of NumPy
+        refused(OSError, f"a.png could not be written: {words}", image.write, path, GREY, overwrite=True)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a.png"]
 
