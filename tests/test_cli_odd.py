@@ -32,7 +32,7 @@ ODD = {
     "reconstruct g.png -o  --psf box:3": "the name of a file is needed, not ''",
     "reconstruct g.png -o no/out.png --psf box:3": "the folder",
     "reconstruct g.png -o o.png": "exactly one of --psf, --blind and --psf-grid",
-    "reconstruct g.png -o o.png --psf gaussian:101,9": "(101 x 101) is larger than the image g.png (30 x 30)",
+    "reconstruct g.png -o o.png --psf gaussian:101,9": "(101 x 101) is larger than the image (30 x 30); crop the PSF",
     "reconstruct g.png -o o.png --psf nonsense:3": "--psf: 'nonsense:3'",
     "reconstruct g.png -o o.png --psf box:1000000": "box:1000000",
     "reconstruct g.png --psf box:3": "required: -o/--output",
