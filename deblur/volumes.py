@@ -34,10 +34,7 @@ def fitted(given: tuple[str, np.ndarray, Any], metadata: image.Metadata) -> np.n
 
 
 def check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray) -> None:
-    """Refuse a PSF larger than the image, or the blurred image itself, from the same file or with the same values."""
-    sides = picture.shape[: -1 if image.is_colour(picture) else None][-2:]
-    if kernel.ndim == 2 and any(m > n for m, n in zip(kernel.shape, sides, strict=True)):
-        raise ValueError(f"--psf {text} ({by(kernel.shape)}) is larger than the image {source} ({by(sides)}): crop it")
+    """Refuse the blurred image itself as PSF, from the same file or with the same values."""
     same = Path(text).is_file() and Path(source).is_file() and Path(text).samefile(source)
     if not same and kernel.shape == picture.shape:
         total = picture.sum(dtype=np.float64)

@@ -28,7 +28,7 @@ ODD = {
     "reconstruct g.png -o no/out.png --psf box:3": "the folder",
     f"reconstruct g.png -o {'z' * 300}.png --psf box:3": "File name too long; use another name",
     "reconstruct g.png -o o.png": "exactly one of --psf, --blind and --psf-grid",
-    "reconstruct g.png -o o.png --psf gaussian:101,9": "(101 x 101) is larger than the image g.png (30 x 30)",
+    "reconstruct g.png -o o.png --psf gaussian:101,9": "(101 x 101) is larger than the image (30 x 30); crop the PSF",
     "reconstruct cut.tif -o o.tif --psf box:3": "cut.tif as an image: it is damaged or was cut short",
     "reconstruct g.png -o o.png --psf box:1000000": "box:1000000",
     "reconstruct g.png --psf box:3": "required: -o/--output",

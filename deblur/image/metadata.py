@@ -57,8 +57,7 @@ class Metadata:
     ome : str
         The XML of an OME-TIFF.
     ngff : dict
-        The name of an OME-Zarr, its origin, and the (step, unit) along each axis as it gives them. The origin is in the
-        units of `spacing` where that has the axis.
+        What an OME-Zarr says of its largest level: axes, units, steps, origin, name.
     channels : tuple of dict
         The entries of an OME-Zarr about its channels.
     fits : str

@@ -89,21 +89,14 @@ def largest_level(path: str) -> tuple[Any, Any, Metadata]:
         array = found[scales[0]["datasets"][0]["path"]]
     except (KeyError, IndexError, TypeError) as error:
         raise ValueError(f"{path}: its OME metadata name no array that is there ({error!r})") from None
-    said = (scales[0]["datasets"][0], scales[0])
-    moves = [move for each in said for move in each.get("coordinateTransformations", [])]
+    first = scales[0]["datasets"][0]
+    moves = [move for each in (first, scales[0]) for move in each.get("coordinateTransformations", [])]
     steps = [move["scale"] for move in moves if "scale" in move]
-    units = [standard(axis.get("unit", "")) for axis in axes]
-    letters = [name.upper() for name in names]
-    sizes = [*zip(letters, axes, units, np.prod(steps, axis=0).tolist() if steps else (), strict=False)]
-    spacing = {letter: size * unit for letter, _, unit, size in sizes if unit}
-    own = {letter: (size, {"unit": axis["unit"]} if "unit" in axis else {}) for letter, axis, unit, size in sizes}
-    start = np.zeros(len(names))
-    for move in moves:
-        start = np.multiply(start, move.get("scale", 1.0)) + move.get("translation", 0.0)
-    origin = {a: float(x) * (unit or 1.0) for a, x, unit in zip(letters, start, units, strict=True)}
+    sizes = zip(axes, np.prod(steps, axis=0).tolist() if steps else (), strict=False)
+    spacing = {axis["name"].upper(): size * unit for axis, size in sizes if (unit := standard(axis.get("unit", "")))}
     channels = (found.attrs.get("ome") or found.attrs).get("omero", {}).get("channels", [])
     labels = tuple(str(channel.get("label", i)) for i, channel in enumerate(channels))
-    ngff = {"name": scales[0].get("name"), "origin": origin, "own": own}
+    ngff = scales[0] | {"axes": axes, "datasets": [first | {"path": "0"}]}
     kept: dict[str, Any] = {"channels": tuple(channels), "ngff": ngff}
     metadata = Metadata(axes=_letters(names), sizes=array.shape[:-2], spacing=spacing, labels=labels, **kept)
     return found, array, metadata
@@ -128,20 +121,17 @@ def ome_attributes(metadata: Metadata, dtype: Any) -> dict[str, Any]:
     ----------
     .. [1] https://ngff.openmicroscopy.org/0.5/
     """
-    kinds, own = {"T": ("time", "second"), "C": ("channel", None)}, metadata.ngff.get("own", {})
-    axes, scale = [], []
-    for letter in f"{metadata.axes}YX":
+    letters, kinds = f"{metadata.axes}YX", {"T": ("time", "second"), "C": ("channel", None)}
+    axes, scale = [], [metadata.spacing.get(letter) or 1.0 for letter in letters]
+    for letter in letters:
         kind, unit = kinds.get(letter, ("space", "micrometer"))
-        size, known = own.get(letter, (1.0, {}))
-        if letter in metadata.spacing:
-            size, known = metadata.spacing[letter], {"unit": unit}
+        known = {"unit": unit} if unit and metadata.spacing.get(letter) else {}
         axes.append({"name": letter.lower(), "type": kind} | known)
-        scale.append(size)
-    origin = [metadata.ngff.get("origin", {}).get(letter, 0.0) for letter in f"{metadata.axes}YX"]
-    moves = [{"type": "scale", "scale": scale}] + [{"type": "translation", "translation": origin}] * any(origin)
+    moves = [{"type": "scale", "scale": scale}]
     scales = {"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": moves}]}
-    named = {"name": name} if (name := metadata.ngff.get("name")) else {}
-    said: dict[str, Any] = {"version": "0.5", "multiscales": [scales | named]}
+    if [axis["name"].upper() for axis in metadata.ngff.get("axes", [])] == [*letters]:
+        scales = {name: value for name, value in metadata.ngff.items() if name != "version"}
+    said: dict[str, Any] = {"version": "0.5", "multiscales": [scales]}
     if metadata.labels:
         top = float(np.iinfo(dtype).max) if np.dtype(dtype).kind in "iu" else 1.0
         shown = {"color": "FFFFFF", "window": {"start": 0.0, "min": 0.0, "end": top, "max": top}}

@@ -180,10 +180,10 @@ def check(image: Any, psf: Any) -> PSFCheck:
 
 
 def displaced(psf: np.ndarray, origin: tuple[int, ...]) -> str | None:
-    """A warning with advice if the PSF of a volume displaces it by more than a voxel, else None."""
+    """A warning with advice if the PSF of a volume displaces it by a voxel or more, else None."""
     light = np.maximum(psf, 0)
     away = tuple(a + c - o for a, c, o in zip(centre_of_gravity(light), centre(psf.shape), origin, strict=True))
-    if max(map(abs, away)) <= 1:
+    if max(map(abs, away)) <= 0.75:
         return None
     return (
         f"it displaces the volume by {listed(tuple(-n for n in away), '+.1f')} {pixels(psf)}: "

@@ -49,11 +49,11 @@ def memory(problem: Problem) -> float:
     operator, frames, size = problem.operator, problem.frames, problem.dtype.itemsize
     shape = operator.scene_shape
     scene, bordered, image = (math.prod(n) for n in (shape, [n + 2 for n in shape], operator.image_shape))
-    if problem.axes != 3 or problem.device.gpu is not None:
-        return (14.0 if problem.axes != 3 else 19.0) * scene * frames * size
+    if problem.device.gpu is not None or operator.shift_invariant is None:
+        return (19.0 if problem.device.gpu is not None and problem.axes == 3 else 14.0) * scene * frames * size
     # The PSF's spectrum; on the domain |K|², the inverse and, if it is a torus, K. A product lies in the memory of its
     # spectrum, unless it is folded.
-    torus, folds = math.prod(operator.mean_blur.torus().lengths), operator.boundary.continued
+    torus, folds = math.prod(operator.shift_invariant.torus().lengths), operator.boundary.continued
     spectra, product = (torus + 2 * scene, scene) if folds else (3 * torus, torus)
     most = 2 * torus + folds * scene  # the spectra of a product of H
     if (kind := REGULARIZERS[problem.regularizer][0].differences) != "identity":
