@@ -28,7 +28,7 @@ from . import image, psf, psf_command, terminal, volumes
 from .arguments import Parser, add_arguments, add_command
 from .blind_restoration import blind
 from .demo import demo
-from .device import CPU, check_finite
+from .device import check_finite
 from .errors import ConvergenceError, NoGPUError
 from .image.axes import in_words
 from .image.light import measured
@@ -251,7 +251,7 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
         options["psfs"] = psf.upright(psf.load_grid(args.psf_grid, args.grid), metadata.orientation)
     # A large picture of levels takes several times its memory as numbers: it becomes levels again part by part.
     in_parts = raw.dtype in (np.uint8, np.uint16) and bits != 32 and not (args.rescale or args.blind)
-    levels, report = image.Levels(args.output, raw, bits) if in_parts else None, ""
+    levels, report, begun = image.Levels(args.output, raw, bits) if in_parts else None, "", time.process_time()
     if args.blind:
         if options["method"] == "auto":
             del options["method"]  # the one that suits an estimated PSF
@@ -268,14 +268,16 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
             )
         report = f"{found.psf}\nwritten     {estimate}\n\n"
     else:
-        result = solve_into(levels, visible, kernel, args.lam, options, check=not args.anyway, kept=kept, **axes)
+        axes |= {"check": not args.anyway, "kept": kept}
+        result = solve_into(levels, visible, kernel, args.lam, options, **axes)
+    taken = time.process_time() - begun
     hints = _hints(args, raw, metadata, float(result.image.min()) if levels is None else levels.least)
     several = kept is not None
     remarks = [f"{result.method}, λ = {result.lam:.3g}"] if several else []
     if levels is not None:
         del raw, visible
     lines = volumes.written(args, levels or result.image, None if levels else raw, metadata, bits, remarks)
-    lines = [*lines, *hints] if several else [f"{report}{result}", *lines, *hints, *_suggestion(result)]
+    lines = [*lines, *hints] if several else [f"{report}{result}", *lines, *hints, *_suggestion(result, taken)]
     return "\n".join(lines)
 
 
@@ -348,32 +350,27 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, 
     return lines
 
 
-def _suggestion(result: Result) -> list[str]:
-    """Methods that restore a photograph better than the linear formula, and how long they take, in one line."""
-    if not METHODS[result.method].linear:
-        return []
-    problem, offers = result.problem, _offers(result.problem)
-    solving = expected_seconds("auto", problem.frames * int(np.prod(problem.operator.image_shape))) or 0.0
-    start = max(time.process_time() - cores() * solving, 0.0)  # of the process, which imports and reads
-    words = [f"--method {name}" + (f": {_about(s + start)}" if s is not None else "") for name, s in offers.items()]
-    return [f"suggestion  {'; '.join(words)}"] if words else []
+def _suggestion(result: Result, taken: float) -> list[str]:
+    """Methods that restore a photograph better than a quadratic one, and how long they take, in one line.
+
+    `taken` is the processor time of this restoration; what the process took beside it, to import and read, it will take
+    again. Where a mask or weights made it long, the others take half of that at least: they find the noise and λ alike.
+    """
+    pixels = result.problem.frames * int(np.prod(result.problem.operator.image_shape))
+    times = {name: max(expected_seconds(name, pixels), taken / (2 * cores())) for name in _offers(result.problem)}
+    words = "; ".join(f"--method {name}: {_about(time.process_time() - taken + s)}" for name, s in times.items())
+    return [f"suggestion  {words}"] if words else []
 
 
-def _offers(problem: Problem) -> dict[str, float | None]:
-    """The methods beyond the linear formula that suit photographs and serve the problem, with their seconds."""
-    pixels = problem.frames * int(np.prod(problem.operator.image_shape))
-    offered = {}
-    for name in ("tv", "collaborative"):
-        other = replace(problem, regularizer=METHODS[name].regularizer, formula="tikhonov", inverse=False)
-        if METHODS[name].refuses(other) is None:
-            offered[name] = expected_seconds(name, pixels, problem.device)
-    return offered
+def _offers(problem: Problem) -> list[str]:
+    """The methods that suit photographs better than a quadratic problem, and serve it otherwise; none for others."""
+    other = partial(replace, problem, formula="tikhonov", inverse=False)
+    methods = (METHODS[name] for name in ("tv", "collaborative"))
+    return [m.name for m in methods if problem.quadratic and m.refuses(other(regularizer=m.regularizer)) is None]
 
 
-def _about(seconds: float | None) -> str:
+def _about(seconds: float) -> str:
     """A prediction in words, as coarse as it is."""
-    if seconds is None:
-        return "not known"
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= 1.5 * size:
             return f"about {seconds / size:.0f} {unit}"
@@ -406,13 +403,13 @@ def choose(args: argparse.Namespace) -> int:
     """
     blur = Blur(args.psf[1], args.shape, args.boundary)
     choice = choose_method(blur, args.lam, dtype=args.dtype, frames=args.channels, formula=args.formula)
-    usual = Problem(blur, 0.0, dtype=np.dtype(args.dtype), frames=args.channels)
-    pixels = args.channels * int(np.prod(args.shape))
-    times = {name: expected_seconds(name, pixels, CPU) for name in (choice.method, *choice.others)}
+    offers = _offers(Problem(blur, 0.0, dtype=np.dtype(args.dtype), frames=args.channels))
+    pixels, serving = args.channels * int(np.prod(args.shape)), (choice.method, *choice.others)
+    times = {name: _about(expected_seconds(name, pixels)) for name in (*serving, *offers)}
     print(choice)
     for title, rows in (
-        ("expected time of a call on this machine", {n: _about(s) for n, s in times.items()}),
-        ("better images, for longer", {n: _about(s) for n, s in _offers(usual).items()}),
+        ("expected time of a call on this machine", {n: times[n] for n in serving}),
+        ("better images, for longer", {n: times[n] for n in offers}),
         ("cannot serve", choice.refused),
     ):
         if rows:

@@ -221,17 +221,11 @@ def to_device(a: np.ndarray) -> Array:
     return out
 
 
-def flags(of: np.ndarray, dtype: Any, xp: ModuleType) -> Array:
-    """An array of bool as zeros and ones; to a GPU they go as bits."""
-    if xp is np:
-        return of.astype(dtype)
-    return xp.unpackbits(xp.asarray(np.packbits(of)))[: of.size].reshape(of.shape).astype(dtype)
-
-
 def random_signs(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:
     """±1 at random, always the same for a shape and on every device."""
-    bits = xp.unpackbits(xp.asarray(_random_bits(shape)))[: math.prod(shape)].reshape(shape)
-    return xp.where(bits.view(bool), *np.array([1, -1], dtype))
+    on = np if math.prod(shape) < 1 << 18 else xp  # a GPU compiles both operations
+    bits = on.unpackbits(on.asarray(_random_bits(shape)))[: math.prod(shape)].reshape(shape)
+    return xp.asarray(on.where(bits.view(bool), *np.array([1, -1], dtype)))
 
 
 def random_sizes(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
+from time import process_time
 from typing import Protocol
 
 import numpy as np
@@ -399,11 +400,11 @@ def choose_method(
     return choose(problem, None if memory is None else check_count(memory, "memory"))
 
 
-def expected_seconds(method: str, pixels: int, device: Device = CPU) -> float | None:
-    """Seconds that a call with all else left to default takes, about: for "about 25 s" and "what would be better".
+def expected_seconds(method: str, pixels: int) -> float:
+    """Seconds that a call on the CPU with all else left to default takes, about: for "about 25 s".
 
     One number a method, measured by ``tools/fit_seconds.py``: the time of a call per pixel over that of a Fourier
-    transform. It is multiplied by the time of one transform on this machine, measured once in a process.
+    transform. It is multiplied by the processor time of one transform on this machine, measured once in a process.
 
     Parameters
     ----------
@@ -411,19 +412,13 @@ def expected_seconds(method: str, pixels: int, device: Device = CPU) -> float | 
         A row of `METHODS`, or "auto".
     pixels : int
         Rows times columns times channels times frames.
-    device : Device
-
-    Returns
-    -------
-    float or None
-        None on a GPU and for a method that was not measured.
     """
-    transforms = json.loads((Path(__file__).parent / "transforms.json").read_text())["transforms"].get(method)
-    return None if device.gpu is not None or transforms is None else transforms * _transform_seconds() * pixels
+    transforms: dict[str, float] = json.loads((Path(__file__).parent / "transforms.json").read_text())["transforms"]
+    return transforms[method] * _transform_seconds() * pixels
 
 
 @cache
 def _transform_seconds() -> float:
-    """Seconds a pixel of one transform there and back, the least of three."""
+    """Processor seconds a pixel of one transform there and back, the least of three."""
     x = np.ones((512, 512), np.float32)
-    return min(timeit.repeat(lambda: CPU.fft.irfft2(CPU.fft.rfft2(x)), number=1, repeat=3)) / x.size
+    return min(timeit.repeat(lambda: CPU.fft.irfft2(CPU.fft.rfft2(x)), number=1, repeat=3, timer=process_time)) / x.size

@@ -27,7 +27,7 @@ class Systems:
     Parameters
     ----------
     dot : callable
-        The inner product. One that gives a number makes one system of everything. One that gives an
+        The inner product, on the host or not. One that gives a number makes one system of everything. One that gives an
         array, with length 1 along the axes it sums over, makes a system of its own of each entry, with
         steps of its own; a system that is solved stands still.
     measure : callable, optional
@@ -67,8 +67,8 @@ class Systems:
         """Move x to the minimum along p, given A p."""
         curvature = self._dot(self.p, ap)
         self.alpha = self.rz / (curvature + (curvature == 0))
-        self.x += self.alpha * self.p
-        self.r -= self.alpha * ap
+        self.x += self.p * self.alpha
+        self.r -= ap * self.alpha
 
     def aim(self, z: Array) -> None:
         """Prepare the next direction from z = M r."""

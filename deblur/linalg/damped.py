@@ -179,9 +179,8 @@ def _factored_on_gpu(h: Any, start: np.ndarray) -> tuple[Any, Any, Array]:
             places = _places(h)
         h.has_canonical_format = True
         turned = places.T.tocsr()
-        data = h.data.take(cupy.asarray(turned.data))
-        parts = (cupy.asarray(part.astype(h.indices.dtype)) for part in (turned.indices, turned.indptr))
-        ht = type(h)((data, *parts), (n, m))
+        parts = (cupy.asarray(part.astype(np.int32)) for part in (turned.indices, turned.indptr))
+        ht = type(h)((h.data.take(cupy.asarray(turned.data)), *parts), (n, m))
         ht.has_canonical_format = True
         full = np.diff(places.indptr) > 0
         first, last = np.zeros((2, m), np.int64)  # the columns of a row's nonzeros; 0, 0 for none

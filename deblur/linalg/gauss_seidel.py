@@ -35,7 +35,7 @@ import numpy as np
 
 from ..device import Array, asnumpy, get_xp
 from ..errors import check_callback, check_choice, check_count, check_number
-from ..norms import largest, norms
+from ..norms import combined, largest, norms
 from ..vector_ops import Systems
 from .checks import as_rhs, as_system, check_pivots
 from .krylov import cg
@@ -154,9 +154,10 @@ def gauss_seidel(
 
     most = asnumpy(abs(get_xp(b).ascontiguousarray(b.T)).max(axis=-1))
     # A power of two for each column, near its largest entry: dividing by it keeps squares in range.
-    scale = get_xp(a).asarray(np.ldexp(np.ones_like(most), np.frexp(most)[1] - 1))
+    size = np.ldexp(np.ones_like(most), np.frexp(most)[1] - 1)
+    scale = get_xp(a).asarray(size)
     # Where b is zero so is x, and no relative residual can be asked.
-    x = x * (get_xp(a).asarray(most != 0) / scale)
+    x = x * get_xp(a).asarray((most != 0) / size)
     system = _System(a, b / scale, x, rtol, callback or (lambda sweep, residual: None))
     run = _sweep if acceleration is None else _conjugate_gradients
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -167,7 +168,7 @@ def gauss_seidel(
     return x * scale, GaussSeidelInfo(sweeps, relative, status, _reason(status, sweeps, relative, rtol))
 
 
-# Norms of columns are on the host, which decides. Columns become rows before they are added up: a GPU has that
+# Sums over columns are on the host, which decides. Columns become rows before they are added up: a GPU has that
 # compiled.
 
 
@@ -175,6 +176,12 @@ def _norms(x: Array) -> np.ndarray:
     """The Euclidean norm of each column."""
     rows = get_xp(x).ascontiguousarray(x.T)
     return norms(rows.reshape(-1, len(x))).reshape(rows.shape[:-1])
+
+
+def _dots(x: Array, y: Array) -> Any:
+    """The inner product of each column of x with that of y; of one column a number of the host."""
+    sums = get_xp(x).ascontiguousarray((x * y).T).sum(axis=-1)
+    return float(sums.reshape(-1)[0]) if sums.size == 1 else sums
 
 
 class _System:
@@ -196,7 +203,7 @@ class _System:
         residual = self.b.astype(np.float64)
         for start in range(0, len(x), BLOCK):
             rows = slice(start, start + BLOCK)
-            residual[rows] -= self.a[rows].astype(np.float64, copy=False) @ x
+            combined(residual[rows], self.a[rows].astype(np.float64, copy=False) @ x, b=-1, out=residual[rows])
         return residual
 
     def relative_residual(self) -> float:
@@ -256,7 +263,7 @@ class _Transformed(Systems):
     """
 
     def __init__(self, system: _System) -> None:
-        super().__init__(lambda x, y: get_xp(x).ascontiguousarray((x * y).T).sum(axis=-1))
+        super().__init__(_dots, _Transformed._estimate)
         self._system = system
         self._diagonal = system.a.diagonal().copy().reshape(-1, *(1,) * (system.x.ndim - 1))
         system.lowest = self._lowest_computed = self._compute()
@@ -295,9 +302,9 @@ class _Transformed(Systems):
             self.status = "indefinite"
             return
         super().advance(ap)
-        self._system.x += self.alpha * self._step
+        self._system.x += self._step * self.alpha
 
-    def residual(self) -> float:
+    def _estimate(self) -> float:
         """The estimate; zero where the iteration has ended, with the reason in `status`."""
         if self.status == "indefinite":
             return 0.0

@@ -52,7 +52,7 @@ import numpy as np
 
 from ..denoise import patches
 from ..denoise.network import network
-from ..device import CPU, Array, all_true
+from ..device import Array, all_true
 from ..linalg import krylov
 from ..normalization import Scale, shifted
 from ..norms import combined, norms_of, squares, total
@@ -142,13 +142,12 @@ class Collaborative:
         inverse = _inverse_problem(_single(problem))
         self.pilot, self.inverse = admm.prepare(pilot_problem(problem)), quadratic.prepare(inverse)
         psf = problem.operator.mean_blur.psf
-        torus, host = (Torus([max(256, 2 * n) for n in psf.shape], device) for device in (problem.device, CPU))
-        power = host.power(psf)  # a GPU would compile each operation
+        torus = Torus([max(256, 2 * n) for n in psf.shape])  # of the host: a GPU would compile each operation
+        power = torus.power(psf)
         response = power / (power + inverse.lam) ** 2
-        dtype = np.float64 if problem.device.gpu is None else problem.dtype
 
         def shown(spectrum: np.ndarray) -> Array:
-            return torus.synthesise(problem.xp.asarray(spectrum.astype(dtype))).astype(np.float64, copy=False)
+            return problem.xp.asarray(torus.synthesise(spectrum))
 
         self.covariance = self.coloured = shown(response)
         if problem.noise is not None and problem.noise.left:
@@ -170,7 +169,8 @@ class Collaborative:
         level += (_WRONG_PSF - 1) * left
         covariance = combined(self.covariance, self.coloured, level - _WRONG_PSF * left, _WRONG_PSF * left)
         noise = shifted(level**0.5, scale.image)
-        white = float(problem.xp.quantile(abs(clean[(..., *problem.operator.crop)]), 0.995))
+        bright = problem.xp.sort(abs(clean[(..., *problem.operator.crop)]), axis=None)
+        white = float(bright[int(0.995 * bright.size)])
         if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
             exact = _exact(problem)
             if exact is None and problem.operator.scene_shape == problem.operator.image_shape:

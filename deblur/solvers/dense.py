@@ -49,7 +49,8 @@ class Dense:
     def prepare(self, problem: Problem) -> Factor:
         a = normal_matrix(problem.blur, problem.lam, problem.dtype, problem.device)
         try:
-            return _FACTORS[self.name](problem, a)
+            # The largest entry matters only where A may be singular; a GPU would compile `max`, and be waited for.
+            return _FACTORS[self.name](problem, a, float(a.diagonal().max()) if close_to_singular(problem) else 0.0)
         except SingularMatrixError as error:
             raise singular(problem, error) from error
 
@@ -64,10 +65,9 @@ def _multiplied(problem: Problem, inverse: Array) -> Factor:
     return Factored(problem, partial(_times, inverse), remark)
 
 
-def _cholesky(problem: Problem, a: Array) -> Factor:
+def _cholesky(problem: Problem, a: Array, largest: float) -> Factor:
     if problem.inverse:
         return _multiplied(problem, linalg.cholesky_inverse(a, overwrite_a=True, check_finite=False))
-    largest = float(a.diagonal().max())
     factor, look = cholesky_begun(a)
     solve = partial(linalg.cholesky_solve, factor, check_finite=False)
     if look and close_to_singular(problem):
@@ -76,12 +76,11 @@ def _cholesky(problem: Problem, a: Array) -> Factor:
     return Factored(problem, solve, look=look)
 
 
-def _gauss_jordan(problem: Problem, a: Array) -> Factor:
+def _gauss_jordan(problem: Problem, a: Array, largest: float) -> Factor:
     """Gauss-Jordan elimination keeps no factor: the inverse if it will serve again, else a solve for each image.
 
     The rounding of a solve is a little worse than that of the other methods, so that it is corrected.
     """
-    largest = float(a.diagonal().max())
     if not (problem.inverse or problem.reuse):
         solve = partial(linalg.gauss_jordan_solve, a, check_finite=False)
         refuse_singular(problem, largest, solve)
@@ -91,9 +90,8 @@ def _gauss_jordan(problem: Problem, a: Array) -> Factor:
     return _multiplied(problem, inverse)
 
 
-def _lu(problem: Problem, a: Array) -> Factor:
+def _lu(problem: Problem, a: Array, largest: float) -> Factor:
     lapack = import_module("scipy.linalg" if problem.device.gpu is None else "cupyx.scipy.linalg")
-    largest = float(a.diagonal().max())
     with warnings.catch_warnings():
         # An exact zero pivot shows in the solution.
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
@@ -124,9 +122,9 @@ def _aim(problem: Problem) -> float:
 class _GaussSeidel(Direct):
     """Sweeps for each image, or the inverse made by sweeps and then multiplied with."""
 
-    def __init__(self, problem: Problem, a: Array) -> None:
+    def __init__(self, problem: Problem, a: Array, largest: float) -> None:
         if close_to_singular(problem):  # sweeps do not see what a singular matrix loses
-            _cholesky(replace(problem, inverse=False), a.copy())
+            _cholesky(replace(problem, inverse=False), a.copy(), largest)
         self._problem, self._a, self._inverse = problem, a, None
         self._aim = _aim(problem)
         self._limit = 20_000 if problem.stop.max_iterations is None else problem.stop.max_iterations
@@ -138,8 +136,8 @@ class _GaussSeidel(Direct):
         def report(sweep: int, residual: float) -> None:
             self._problem.stop.report(done + sweep, size * residual)
 
-        most = self._limit - done
-        return linalg.gauss_seidel(self._a, b, rtol=rtol, max_sweeps=most, acceleration="cg", callback=report)
+        solve = partial(linalg.gauss_seidel, acceleration="cg", callback=report, check_finite=False)
+        return solve(self._a, b, rtol=rtol, max_sweeps=self._limit - done)
 
     def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
         rows = r.reshape(len(r), -1)
@@ -155,7 +153,7 @@ class _GaussSeidel(Direct):
         return refined(self._problem, g, self._correction, aim=self._aim, limit=self._limit)
 
 
-_FACTORS: dict[str, Callable[[Problem, Array], Factor]] = {
+_FACTORS: dict[str, Callable[[Problem, Array, float], Factor]] = {
     "cholesky": _cholesky,
     "gauss-jordan": _gauss_jordan,
     "gauss-seidel": _GaussSeidel,

@@ -14,7 +14,7 @@ from ..device import Array, Device, as_real, asnumpy, check_finite, get_fft, get
 from ..errors import check_count, check_number
 from ..kernels import pixelwise
 from ..normalization import shifted
-from ..norms import alike, combined, largest, squares, total, totals
+from ..norms import alike, combined, largest, outer, squares, total, totals
 from ..operators.torus import Torus
 from ..problem import Problem
 from .start import filled, smoothed
@@ -150,7 +150,7 @@ def _noise_blocks(g: Array, sides: tuple[int, ...]) -> tuple[list[np.ndarray], f
         some, smallest = _unclipped(blocks), (1e-12 * largest(blocks)) ** 2
         blocks = blocks.astype(np.float64)  # in place of the frame's dtype
         means = blocks.reshape(len(blocks), -1) @ share
-        blocks -= means[:, None, None]
+        combined(blocks, outer(means, xp.asarray(np.ones(side * side))).reshape(blocks.shape), b=-1, out=blocks)
         parts = get_fft(xp).rfft2(combined(blocks, by=window, out=blocks)).view(np.float64)
         of_band, of_least = asnumpy(combined(parts, by=parts, out=parts).reshape(len(blocks), -1) @ masks).T
         some = some & (of_least > smallest)  # what is smaller belongs to clipped or painted areas

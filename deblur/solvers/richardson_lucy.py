@@ -65,13 +65,13 @@ import numpy as np
 
 from ..device import Array, freed, random_signs
 from ..kernels import pixelwise
-from ..norms import combined, largest, total as sum_of
+from ..norms import combined, contiguous, largest, norms, total as sum_of
 from ..operators.blur import Blur
 from ..operators.matrix import by
 from ..problem import Factor, Problem, Solution, history_of
 from ..threads import all_cores
 from . import admm, richardson_lucy_gpu
-from .counts import two_images, variance
+from .counts import deviation, two_images
 from .domain import BlockMap
 from .start import all_weights, filled
 from .windows import cut
@@ -202,8 +202,8 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         darkest = _darkest(problem, g, w, both)
         problem = replace(problem, bounds=(darkest, high))
         if not stop.consensus:
-            both += g  # the mean of both, with half of the noise
-            both /= 2
+            combined(both, problem.xp.broadcast_to(g, both.shape), out=both)
+            combined(both, a=0.5, out=both)  # the mean of both, with half of the noise
             count, converged, why = _least_error(problem, both, w, start, count)
         del both
         if darkest > low:
@@ -250,19 +250,20 @@ def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, l
         slice(c.start + (n - min(n, side)) // 2, c.start + (n + min(n, side)) // 2, step)
         for c, n, side in zip(problem.operator.crop, both.shape[2:], sides, strict=True)
     ]
-    kept: list[tuple[int, Array, Array, float]] = []
+    kept: list[tuple[int, Array, float]] = []
     found, count, due = False, 0, 1
     for n in run.steps(start, last := round(1.5 * limit) + 4):
         at = n + run.ahead
         if at >= due:
             due = max(at + 1, round(1.1 * at))
-            one, other = (run.point[(slice(i, None, 2), ..., *middle)].copy() for i in range(2))
-            kept.append((at, one, other, float(sum_of((one - other) ** 2))))
+            one, other = (run.point[(slice(i, None, 2), ..., *middle)] for i in range(2))
+            now = run.xp.empty((2, *one.shape), one.dtype)
+            for sign, out in zip((1, -1), now, strict=True):  # xy − ¾(x − y)² = ¼(x + y)² − (x − y)²
+                combined(one, other, b=sign, out=out)
+            kept.append((at, now, float(norms(now)[1] ** 2)))
             # On by half of the way since n/1.5, for neither is at its end yet.
-            _, a, b, _ = next(earlier for earlier in kept if 1.5 * earlier[0] >= at)
-            one, other = (now + (now - then) / 2 for now, then in ((one, a), (other, b)))
-            ways = ((one - a, other - b, noisy) for _, a, b, noisy in kept)
-            errors = [noisy + float(sum_of(x * y - 0.75 * (x - y) ** 2)) for x, y, noisy in ways]
+            end = combined(now, next(scenes for earlier, scenes, _ in kept if 1.5 * earlier >= at), 1.5, -0.5)
+            errors = [noisy + norms(combined(end, scenes, b=-1)) ** 2 @ (0.25, -1) for _, scenes, noisy in kept]
             count = kept[int(np.argmin(errors))][0]
             kept = [one for one in kept if 2 * one[0] >= count]
             found = at >= 4 + 1.5 * count  # no better one is expected
@@ -299,12 +300,11 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
             x = (x[(..., slice(0, end, 2), *rest)] + x[(..., slice(1, end, 2), *rest)]) / 2
         return x
 
-    both, g, w = coarse(both), filled(g, problem.fidelity.weights), coarse(xp.broadcast_to(w, g.shape))
+    both, g, w = coarse(both), filled(g, problem.fidelity.weights), contiguous(coarse(xp.broadcast_to(w, g.shape)))
     padded = np.pad(blur.psf, [(0, m % 2 * (i - len(sizes) in halved)) for i, (m, _) in enumerate(sizes)])
     blur = Blur(coarse(padded) * 2 ** len(halved), both.shape[2:], str(blur.boundary))
     problem = replace(problem, operator=blur)
-    background, seen = g.dtype.type(problem.fidelity.background), blur.adjoint(w)
-    light = blur.adjoint(pixelwise(lambda _, g, w, background: w * (g - background), coarse(g), w, background))
+    seen, light = map(blur.adjoint, (w, combined(combined(coarse(g), by=w), w, b=-problem.fidelity.background)))
     least = g.dtype.type(0.9 * largest(seen))
     means = pixelwise(lambda xp, x, y, least: xp.where(y < least, xp.inf, x / xp.maximum(y, least)), light, seen, least)
     highest = min(float(means.min()) / blur.dc_gain, high)
@@ -313,7 +313,7 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
         return low
     windows = cut(problem, both, w, side=_sides(blur.psf), interior=True, most=2)
     problem, both, w = windows or (problem, both, w)
-    one, other, w = (xp.ascontiguousarray(x) for x in (both[::2], both[1::2], w[::2]))
+    one, other, w = (contiguous(x) for x in (both[::2], both[1::2], w[::2]))
 
     def unlikely(darkest: float) -> float:
         run = _Run(replace(problem, bounds=(darkest, high)), one, w, watched=True)
@@ -380,7 +380,7 @@ class _Run:
         self.consensus, self.few_agreed, self.ended = problem.stop.consensus and not watched, False, False
         self.watched, self.ahead = watched or self.consensus, int(problem.device.gpu is not None)
         if self.consensus:
-            self.deviation = xp.minimum(xp.sqrt(variance(problem, g)[0]), g) / xp.maximum(g, self.floor)
+            self.deviation = deviation(problem, g)[0] / xp.maximum(g, self.floor)
             self.signs = random_signs(g.shape, g.dtype, xp)
 
     def first(self, start: Array | None) -> Array:

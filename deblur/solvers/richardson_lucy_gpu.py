@@ -16,6 +16,7 @@ import numpy as np
 from .. import kernels
 from ..device import Array, Device, cupy
 from ..graphs import Loop
+from ..norms import combined
 from ..operators.torus import corner
 from ..operators.torus_gpu import product_of_volumes, serves
 
@@ -49,9 +50,10 @@ class GpuSteps:
                 self._torus, shape = (lengths, by), (*shape[:3], *lengths[1:])
                 self._room = cupy.empty((*shape[:4], 2 * by.shape[-1]), first.dtype)
         self._f, self._sensitivity, self._point = map(_lined, (first.shape, first.shape, shape), 3 * [first.dtype])
+        lay = combined if self._torus is None else cupy.positive  # of volumes `combined` would copy a view
         views = [corner(x, first.shape[2:]) for x in (self._f, self._sensitivity, self._point)]
         for view, x in zip(views, (first, run.sensitivity, first), strict=True):
-            view[...] = x
+            lay(x, out=view)
         _, run.sensitivity, run.point = views
         self._g = cupy.ascontiguousarray(run.g)
         self._w = cupy.ascontiguousarray(run.w) if any(run.w.strides) else None

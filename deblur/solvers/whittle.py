@@ -164,6 +164,7 @@ def scene_law(squares: np.ndarray) -> np.ndarray:
 
 def tapered(power: np.ndarray) -> np.ndarray:
     """A half spectrum of power as Hann's taper shows it."""
-    power = (4 * power + np.roll(power, 1, 0) + np.roll(power, -1, 0)) / 6
-    wide = np.pad(power, ((0, 0), (1, 1)), mode="reflect")
-    return (4 * power + wide[:, :-2] + wide[:, 2:]) / 6
+    for axis in range(power.ndim - 1):
+        power = (4 * power + np.roll(power, 1, axis) + np.roll(power, -1, axis)) / 6
+    wide = np.pad(power, [*[(0, 0)] * (power.ndim - 1), (1, 1)], mode="reflect")
+    return (4 * power + wide[..., :-2] + wide[..., 2:]) / 6
