@@ -296,6 +296,13 @@ class _Scale:
         return unit_sum(h)
 
 
+def finest_scale(image: np.ndarray, size: int) -> _Scale:
+    """The part of an image with the strongest edges, for PSFs (size, size), both odd."""
+    y = _part(image, _sharpest(image), max(_SIDE, 6 * size))
+    y = ((y - np.quantile(y, 1e-3)) * (_CONTRAST / y.std())).astype(np.float32)
+    return _Scale(y, size, noise_level(y.astype(float)))
+
+
 class _Toeplitz:
     """The quadratic ½ hᵀ(T + ridge) h − bᵀh of PSFs h (s, s), T Toeplitz."""
 
