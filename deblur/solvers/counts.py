@@ -8,9 +8,9 @@ from functools import reduce
 
 import numpy as np
 
-from ..device import Array, asnumpy, random_signs
+from ..device import Array, random_signs
 from ..kernels import pixelwise
-from ..norms import combined, squares, total
+from ..norms import combined, outer, squares, total
 from ..operators.torus import Torus
 from ..problem import Problem
 from .noise import NoiseModel, estimate_noise_model, psf_noise, step_of
@@ -67,17 +67,18 @@ def photon_gain(problem: Problem, g: Array) -> float:
     Their noise has the same power at each frequency, that of all counts: bright parts show it, however few they are.
     """
     seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
-    windows = cut(problem, seen, None, side=[round(2 ** (17 / psf.ndim))] * psf.ndim, interior=True, most=2)
-    frames = (windows[1] if windows else seen).astype(np.float64)
-    sides, xp = frames.shape[2:], problem.xp
-    torus, folded = Torus(sides, problem.device), np.zeros(np.minimum(psf.shape, sides))
+    side, xp = round(2 ** (17 / psf.ndim)), problem.xp
+    windows = cut(problem, seen, None, side=[side] * psf.ndim, interior=True, most=2)
+    middle = (slice((n - min(n, side)) // 2, (n + min(n, side)) // 2) for n in seen.shape[2:])
+    frames = (windows[1] if windows else seen[(..., *middle)]).astype(np.float64)
+    sides = frames.shape[2:]
+    folded, lines = np.zeros(np.minimum(psf.shape, sides)), [xp.asarray(np.hanning(n + 2)[1:-1]) for n in sides]
     np.add.at(folded, np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, sides, strict=True))), psf)
-    left = tapered(asnumpy(torus.power(folded))).ravel()
+    left = tapered(Torus(sides).power(folded)).ravel()
     # Frequencies that differ by their sign have one power, but for rounding.
-    least = left <= (1 + 1e-9) * np.partition(left, left.size // 10)[left.size // 10]
-    taper = reduce(np.multiply.outer, [np.hanning(n + 2)[1:-1] for n in sides]).reshape(1, -1)
-    flat = frames.reshape(-1, *taper.shape)
-    parts = torus.analyse(combined(flat, by=xp.asarray(taper)).reshape(-1, *sides)).view(np.float64)
-    powers = combined(parts, by=parts, out=parts).reshape(len(flat), 1, -1)
-    found = combined(powers, by=xp.asarray(np.repeat(least, 2)[None].astype(float)), out=powers)
-    return float(total(found)) / (float(least.sum()) * float(total(combined(flat, by=xp.asarray(taper**2)))))
+    least = np.flatnonzero(left <= (1 + 1e-9) * np.partition(left, left.size // 10)[left.size // 10])
+    flat, taper = frames.reshape(-1, 1, math.prod(sides)), reduce(outer, lines).reshape(1, -1)
+    spectra = Torus(sides, problem.device).analyse(combined(flat, by=taper).reshape(-1, *sides)).reshape(len(flat), -1)
+    parts = spectra.take(xp.asarray(least), axis=1).view(np.float64)
+    light = total(combined(flat, by=combined(taper, by=taper)))
+    return float(total(combined(parts, by=parts))) / (len(least) * float(light))

@@ -250,9 +250,10 @@ class NoiseModel(NamedTuple):
         """White noise (..., M, N) with this noise's spectrum: the PSF's error leaves a part of the scene's."""
         if not self.left:
             return white
-        scene = scene_law(np.fft.fftfreq(white.shape[-2])[:, None] ** 2 + np.fft.rfftfreq(white.shape[-1]) ** 2)
-        by = np.sqrt(1 - self.share + self.share / scene.mean() * scene)
-        return Torus(white.shape[-2:], Device.of(white)).filter(white, get_xp(white).asarray(by, white.dtype))
+        (m, n), xp = white.shape[-2:], get_xp(white)
+        scene = scene_law(xp.asarray(np.fft.fftfreq(m)[:, None] ** 2) + xp.asarray(np.fft.rfftfreq(n) ** 2))
+        by = xp.sqrt(1 - self.share + self.share / float(scene.mean()) * scene)
+        return Torus((m, n), Device.of(white)).filter(white, by.astype(white.dtype))
 
     def variance(self, image: Array) -> Array:
         """The variance of each pixel of an image (..., M, N), by the image smoothed a little."""

@@ -139,11 +139,6 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
-    def key(self, name: str, code: int) -> None:
-        """Press and release a key."""
-        for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code)
-
     def resize(self, width: int, height: int, mobile: bool = False) -> None:
         """Set the size of the window in CSS pixels."""
         size = {"width": width, "height": height}

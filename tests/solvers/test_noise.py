@@ -177,20 +177,19 @@ def test_richardson_lucy_stops_before_it_fits_an_error_of_the_psf():
 
 @pytest.mark.parametrize(
     ("name", "at", "method"),
-    [("cat", 100, "richardson-lucy"), ("camera", 100, "tv"), ("brick", 0, "tv"), ("brick", 0, "auto")],
+    [("clock", 60, "richardson-lucy"), ("camera", 100, "tv"), ("brick", 0, "tv"), ("brick", 0, "auto")],
 )
 def test_noise_without_fine_frequencies_is_told_from_texture(name, at, method):
     """The noise of a JPEG, where the PSF has no zeros at which it would show; a texture's power in few frequencies."""
     sharp, kernel, stored = data.load(name)[at : at + 160, at : at + 160], psf.gaussian(9, 2.5), BytesIO()
-    sharp = sharp.mean(axis=-1) if sharp.ndim == 3 else sharp
     g = np.rint(255 * degrade(sharp, kernel, boundary="unknown")).astype(np.uint8)
     Image.fromarray(g).save(stored, "JPEG", quality=70)
     g = np.asarray(Image.open(stored))
     ours = solve(g, kernel, method=method)
     options = [{"lam": ours.lam * 4.0**n} for n in (-2, -1, 1, 2)] if ours.lam else [{"max_iterations": 8}]
-    images = ours.image, *(solve(g, kernel, method=method, check=False, **o).image for o in options)
-    found, *others = (metrics.psnr(sharp[4:-4, 4:-4], image) for image in images)
-    assert found >= max(*others, metrics.psnr(sharp[4:-4, 4:-4], g / 255)) - 0.3
+    others = (solve(g, kernel, method=method, check=False, **o).image for o in options)
+    found, *rest = (metrics.psnr(sharp[4:-4, 4:-4], image) for image in (ours.image, g / 255, *others))
+    assert found >= max(rest) - 0.3
 
 
 def test_photon_noise_is_weighed_where_the_data_term_is_left_alone(rng):
