@@ -52,7 +52,7 @@ import numpy as np
 
 from ..denoise import patches
 from ..denoise.network import network
-from ..device import Array, all_true
+from ..device import CPU, Array, all_true
 from ..linalg import krylov
 from ..normalization import Scale, shifted
 from ..norms import combined, norms_of, squares, total
@@ -142,12 +142,13 @@ class Collaborative:
         inverse = _inverse_problem(_single(problem))
         self.pilot, self.inverse = admm.prepare(pilot_problem(problem)), quadratic.prepare(inverse)
         psf = problem.operator.mean_blur.psf
-        torus = Torus([max(256, 2 * n) for n in psf.shape])  # of the host: a GPU would compile each operation
-        power = torus.power(psf)
+        torus, host = (Torus([max(256, 2 * n) for n in psf.shape], device) for device in (problem.device, CPU))
+        power = host.power(psf)  # a GPU would compile each operation
         response = power / (power + inverse.lam) ** 2
+        dtype = np.float64 if problem.device.gpu is None else problem.dtype
 
         def shown(spectrum: np.ndarray) -> Array:
-            return problem.xp.asarray(torus.synthesise(spectrum))
+            return torus.synthesise(problem.xp.asarray(spectrum.astype(dtype))).astype(np.float64, copy=False)
 
         self.covariance = self.coloured = shown(response)
         if problem.noise is not None and problem.noise.left:

@@ -179,7 +179,7 @@ def test_richardson_lucy_stops_before_it_fits_an_error_of_the_psf():
     ("name", "at", "method"),
     [("clock", 60, "richardson-lucy"), ("camera", 100, "tv"), ("brick", 0, "tv"), ("brick", 0, "auto")],
 )
-def test_noise_without_fine_frequencies_is_told_from_texture(name, at, method):
+def test_noise_without_fine_frequencies_is_distinguished_from_texture(name, at, method):
     """The noise of a JPEG, where the PSF has no zeros at which it would show; a texture's power in few frequencies."""
     sharp, kernel, stored = data.load(name)[at : at + 160, at : at + 160], psf.gaussian(9, 2.5), BytesIO()
     g = np.rint(255 * degrade(sharp, kernel, boundary="unknown")).astype(np.uint8)
