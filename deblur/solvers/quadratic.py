@@ -3,9 +3,8 @@
 With Gaussian data fidelity and no bounds the problem is (HᵀWH + λLᵀL) f = HᵀW(g − b). The preconditioner is the same
 operator with W replaced by its mean and H by the mean blur on ADMM's domain, where it is diagonal in frequency.
 Without weights, with a boundary that wraps, or with "reflect", the gradient and a PSF symmetric along each axis, it
-is the operator itself, and the first step is the direct solution. Inside a hole of the weights it is far too small for
-what changes slowly: D(λLᵀL + λμ)⁻¹D is added to it there, where the diagonal D is one. With bounds or another data
-fidelity ADMM solves the problem.
+is the operator itself, and the first step is the direct solution. With bounds or another data fidelity ADMM solves
+the problem.
 
 A residual r leaves an error of the scene of up to ‖r‖/λ, if the regularizer is ‖f‖². Without a tolerance of the user
 the iteration ends when the relative residual is at most 1e-6 and that error at most 0.5 % of the scene. Differences
@@ -25,7 +24,7 @@ from ..device import Array, Map, freed
 from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..normalization import Scale, shifted
-from ..norms import combined, norms
+from ..norms import norms
 from ..problem import FLOAT64, Factor, Problem, Solution, history_of
 from ..terms import REGULARIZERS, is_quadratic
 from ..threads import all_cores
@@ -94,24 +93,6 @@ class Quadratic:
         # iterations.
         lam = (1 if shift_invariant else 20) * problem.lam
         self.inverse = domain.regularised(mean, lam, regularizer.differences, power)
-        self._hole = self._hole_of_weights()
-
-    def _hole_of_weights(self) -> tuple[Array, Array] | None:
-        """D = (μλ / (s + μλ))^½ with s = HᵀWH1, which is one where no data see the scene, and (λ|L|² + μλ)⁻¹.
-
-        None without holes: the scene beyond a border that weights do not hide counts as seen.
-        """
-        problem, symbol = self.problem, self.domain.symbol
-        w, xp, operator = problem.fidelity.weights, problem.xp, problem.operator
-        if w is None:
-            return None
-        seen, least = operator.forward(xp.ones((1, 1, *operator.scene_shape), problem.dtype)), 1e-2 * problem.lam
-        s, whole = operator.adjoint(w * seen).clip(0), operator.adjoint(seen)
-        if float((s + float(w.mean()) * (xp.median(whole) - whole).clip(0)).min()) > least:
-            return None
-        [regularizer] = REGULARIZERS[problem.regularizer]
-        inverse = self.domain.inverse(0, problem.lam * symbol(regularizer.differences) + least)
-        return ((1 + s / least) ** -0.5).astype(problem.dtype, copy=False), inverse
 
     @cached_property
     def _exact(self) -> Quadratic:
@@ -187,11 +168,7 @@ class Quadratic:
             return max(excess, moved) if g.dtype == FLOAT64 else excess
 
         def precondition(r: Array) -> Array:
-            found = self.domain.filter(r, self.inverse)
-            if self._hole is None:
-                return found
-            near, inverse = self._hole
-            return combined(found, near * self.domain.filter(near * r, inverse))
+            return self.domain.filter(r, self.inverse)
 
         capture = problem.operator.shift_invariant is not None  # its FFT plans are cached
         ops, most = image_systems(right, measure, capture), self._most - done
