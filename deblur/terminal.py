@@ -123,7 +123,9 @@ _UNCOUNTED = "{desc} [{elapsed}{postfix}]"
 
 def iterations(show: Callable[..., None] | None) -> Callable[[int, float], None] | None:
     """A callback for an iterative method that shows how far it is; None where nothing is shown."""
-    return show and (lambda iteration, residual: show(note=f"{iteration} iterations, residual {residual:.1e}"))
+    if show is None:
+        return None
+    return lambda iteration, residual: show(note=f"{iteration} iterations, residual {residual:.1e}")
 
 
 def report(text: str) -> None:

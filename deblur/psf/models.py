@@ -17,12 +17,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
 
 from ..device import require_memory
 from ..errors import as_number, check_flags, check_number, generator
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Size = int | tuple[int, ...]
 Lengths = float | Sequence[float]
@@ -341,9 +345,17 @@ def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
     moves = before > 0  # an axis under 3 pixels has no room to move
     fits = np.minimum(before / -path.min(axis=1), after / path.max(axis=1))[moves]
     at = before[:, None] + (moves * min(fits, default=0.0))[:, None] * path
-    psf = np.zeros(shape)
-    for step in ([[0], [0]], [[0], [1]], [[1], [0]], [[1], [1]]):
-        pixel = np.floor(at) + step
-        share = np.maximum(1 - abs(at - pixel), 0).prod(axis=0)  # beyond the frame zero
-        np.add.at(psf, tuple(np.clip(pixel, 0, shape[:, None] - 1).astype(int)), share)
-    return unit_sum(psf)
+    return unit_sum(spread(at, shape).sum(axis=1).reshape(shape))
+
+
+def spread(at: np.ndarray, shape: Sequence[int] | np.ndarray) -> csr_array:
+    """The matrix (pixels, points) that spreads the light of points over the four nearest pixels of an array.
+
+    `at` are their places (2, k), in pixels from its first one; light beyond the array is lost.
+    """
+    pixels = np.floor(at).astype(int) + np.reshape([[0, 0], [0, 1], [1, 0], [1, 1]], (4, 2, 1))
+    inside = ((pixels >= 0) & (pixels < np.reshape(shape, (2, 1)))).all(axis=1)
+    shares = np.maximum(1 - abs(at - pixels), 0).prod(axis=1) * inside
+    rows = np.ravel_multi_index(tuple(pixels.swapaxes(0, 1)), tuple(shape), mode="clip")
+    columns = np.broadcast_to(np.arange(at.shape[1]), rows.shape)
+    return scipy.sparse.csr_array((shares.ravel(), (rows.ravel(), columns.ravel())), (math.prod(shape), at.shape[1]))

@@ -16,9 +16,8 @@ edges are asked too, which the power does not contain: how a step of blind estim
 The gain of the log-likelihood counts up to four times where both changes correlate, and next to nothing where they are
 opposed.
 
-Changes that a smooth change of the scene's spectrum
-imitates, such as the pixel's own integration or a little more width of a Gaussian, cannot be found, nor can single
-pixels be corrected.
+Changes that a smooth change of the scene's spectrum imitates, such as the pixel's own integration or a little more
+width of a Gaussian, cannot be found, nor can single pixels be corrected.
 
 References
 ----------
@@ -30,19 +29,20 @@ References
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy
-from scipy.sparse import csr_array
 
 from ..solvers.noise import psf_error
 from .blurred import finest_scale
 from .checking import checked_picture
 from .estimate import PSFEstimate, centre, graded, grey, percent, placed
-from .models import coordinates, unit_sum
+from .models import coordinates, spread, unit_sum
 from .shaping import crop, cut_off_noise, denoise
 from .spectra import PictureSpectrum, compressed
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 #: The parameters and their priors' deviations: degrees, logarithms of size and exponent.
 PARAMETERS = {"rotation": 1.5, "scale": 0.04, "exponent": 0.25}
@@ -132,15 +132,8 @@ class _Posterior:
         return unit_sum(h.reshape(self.shape))
 
     def _spread(self, points: np.ndarray) -> csr_array:
-        """The matrix (pixels, points) that spreads the light of points (2, k) around the centre over four pixels."""
-        at = points + np.reshape(centre(self.shape), (2, 1))
-        pixels = np.floor(at).astype(int) + np.reshape([[0, 0], [0, 1], [1, 0], [1, 1]], (4, 2, 1))
-        inside = ((pixels >= 0) & (pixels < np.reshape(self.shape, (2, 1)))).all(axis=1)
-        shares = np.maximum(1 - abs(at - pixels), 0).prod(axis=1) * inside
-        rows = np.ravel_multi_index(tuple(pixels.swapaxes(0, 1)), self.shape, mode="clip")
-        columns = np.broadcast_to(np.arange(at.shape[1]), rows.shape)
-        entries = (a.ravel() for a in (rows, columns))
-        return scipy.sparse.csr_array((shares.ravel(), tuple(entries)), (math.prod(self.shape), at.shape[1]))
+        """The matrix that spreads the light of points, which lie around the centre, over pixels."""
+        return spread(points + np.reshape(centre(self.shape), (2, 1)), self.shape)
 
     def likelihood(self, h: np.ndarray) -> float:
         """Minus the log-likelihood of a PSF."""

@@ -156,7 +156,7 @@ def fitted_spectrum(g: Array, psf: np.ndarray) -> tuple[Cells, np.ndarray] | Non
     return (found, means) if shows else None
 
 
-def scene_law(squares: np.ndarray) -> np.ndarray:
+def scene_law(squares: Array) -> Array:
     """1/|k|², the power of pictures, of the squares of frequencies; zero below 0.1 cycles per pixel, where a wrong PSF
     of the right sum leaves hardly anything."""
     return (squares > 0.1**2) / np.maximum(squares, 0.1**2)

@@ -213,6 +213,7 @@ class StoredTiff:
                 check_set(tiff, Path(path))
                 series, self.axes = tiff.series[0], list(range(tiff.series[0].ndim))
                 self._shape, self.dtype, self.ndim = series.shape, series.dtype, series.ndim
+                self._in_one_piece = series.dataoffset is not None  # and not compressed
                 if "S" in series.axes:
                     self.axes.append(self.axes.pop(series.axes.find("S")))
                 pages = series.axes.partition("Y")[0].replace("S", "")
@@ -231,7 +232,7 @@ class StoredTiff:
         import tifffile
 
         region = tuple(at[self.axes.index(i)] for i in range(self.ndim))
-        with suppress(ValueError):  # in pieces or compressed
+        if self._in_one_piece:
             return np.array(tifffile.memmap(self.path, mode="r")[region].transpose(self.axes))
         with tifffile.TiffFile(self.path) as tiff:
             store = tiff.series[0].aszarr(level=0)

@@ -396,13 +396,12 @@ def _each(
 ) -> list[Any]:
     """As `itertools.starmap`, by threads or by a client; `ended` is called with the number of each as it ends."""
     with ThreadPoolExecutor(workers) if isinstance(workers, int) else workers.get_executor(pure=False) as pool:
-        futures = [pool.submit(function, *each) for each in arguments]
-        number = {future: i for i, future in enumerate(futures)}
+        number = {pool.submit(function, *each): i for i, each in enumerate(arguments)}
         try:
-            for future in as_completed(futures):
+            for future in as_completed(number):
                 future.result()
                 ended(number[future])
-            return [future.result() for future in futures]
+            return [future.result() for future in number]
         finally:
-            for future in futures:
+            for future in number:
                 future.cancel()
