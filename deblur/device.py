@@ -10,6 +10,7 @@ import functools
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -25,6 +26,11 @@ from .errors import InsufficientMemoryError, NoGPUError, as_number, shown
 Array = Any  # numpy.ndarray or cupy.ndarray: the code is the same for both
 Map = Callable[[Array], Array]
 Shape = tuple[int, ...]
+
+
+#: Held while FFT plans or shared entries of a cache are made on a GPU, and while a graph is captured: to make a plan of
+#: cuFFT while any thread captures breaks the capture, and fails itself, or ends the process.
+making = threading.RLock()
 
 
 class _CuPy:
@@ -69,8 +75,22 @@ def get_xp(*arrays: object) -> ModuleType:
 
 @functools.cache
 def get_fft(xp: ModuleType) -> ModuleType:
-    """`scipy.fft` or `cupyx.scipy.fft`, whichever works on arrays of `xp`."""
-    return import_module("scipy.fft" if xp is np else "cupyx.scipy.fft")
+    """`scipy.fft` or `cupyx.scipy.fft`, whichever works on arrays of `xp`; the latter makes plans as `making` asks."""
+    if xp is np:
+        return import_module("scipy.fft")
+    module = import_module("cupyx.scipy.fft")
+    locked = ModuleType(module.__name__)
+    vars(locked).update({name: _not_while_captured(f) for name, f in vars(module).items() if callable(f)})
+    return locked
+
+
+def _not_while_captured(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with making:
+            return function(*args, **kwargs)
+
+    return call
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from . import pool as pools
-from .device import Array, cupy
+from .device import Array, cupy, making
 from .pool import holding, pool
 
 #: Bytes of cuBLAS's own workspace on each stream of a graph: what it takes by itself on a Hopper GPU.
@@ -32,7 +32,7 @@ def captured(work: Callable[[], None], stream: Any = None) -> Any:
     pool that lives as long as the graph, and that has served `stream`, where the work is captured, before.
     """
     failed = cupy.cuda.runtime.CUDARuntimeError
-    with cupy.cuda.Stream(non_blocking=True) if stream is None else stream as where:
+    with making, cupy.cuda.Stream(non_blocking=True) if stream is None else stream as where:
         where.begin_capture()
         try:
             work()

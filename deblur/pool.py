@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, TypeVar
 
-from .device import Device, free_memory
+from .device import Device, free_memory, making
 
 #: The budget, as a part of the memory of a GPU, or of the memory that was free on the host at the first use.
 SHARE = 1 / 16
@@ -103,7 +103,7 @@ class Pool:
             entry = self._entries.get((key, 0)) or self._entries.setdefault((key, 0), _Entry())
             self._entries.move_to_end((key, 0))
         if not entry.nbytes:
-            with entry.lock:
+            with entry.lock if self._device.gpu is None else making:  # one lock: a value may need another value
                 if not entry.nbytes:
                     entry.value = self._made(make)
                     entry.nbytes = max(nbytes, SMALLEST)

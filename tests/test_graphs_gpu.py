@@ -1,15 +1,17 @@
 """Dense chains as CUDA graphs: the same bits in every thread, within the budget of the cache."""
 
 import gc
+import itertools
 
 import numpy as np
 import pytest
 
 from deblur import graphs
-from deblur.device import Device
+from deblur.device import Device, get_fft
 from deblur.errors import SingularMatrixError
 from deblur.linalg import cholesky, cholesky_inverse, gauss_jordan_inverse, qr
 from deblur.operators.torus import Torus
+from deblur.operators.torus_gpu import new_plans
 from deblur.pool import SMALLEST, pool
 
 pytestmark = pytest.mark.gpu
@@ -184,6 +186,28 @@ def test_a_loop_does_what_its_step_does_in_four_threads_too(cupy, rng, on_four_s
     assert all(made)
     monkeypatch.setattr(graphs, "captured", lambda *_: None)  # without a graph
     assert bool((looped(torus, by, images[1], 1, 2) == known[1]).all())
+
+
+def test_plans_are_made_while_other_threads_capture(cupy, on_four_streams):
+    torus, numbers = Torus((60, 64), Device(0)), itertools.count(50)
+    by, x = cupy.ones((60, 33)), cupy.ones((60, 64))
+
+    def step():
+        for _ in range(30):
+            torus.product(x, by)
+
+    def work(i):
+        if i % 2:
+            for n in itertools.islice(numbers, 30):
+                new_plans((n, n), 1, np.dtype("f8"))
+                get_fft(cupy).rfft(cupy.ones(2 * n))
+            return True
+        loops = [graphs.Loop(0) for _ in range(30)]
+        for loop in loops:
+            loop(step)
+        return all(loop._graph is not None for loop in loops)
+
+    assert all(on_four_streams(work, 3))
 
 
 @pytest.mark.parametrize("budget", [0, 1 << 30])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import kernels
-from ..device import Array, Shape, cupy, to_device
+from ..device import Array, Shape, cupy, making, to_device
 from ..pool import pool
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def new_plans(lengths: Shape, batch: int, dtype: np.dtype, row: int = 0) -> Plan
     half = half_of(lengths)
     there, back = (cufft.CUFFT_R2C, cufft.CUFFT_C2R) if dtype.char == "f" else (cufft.CUFFT_D2Z, cufft.CUFFT_Z2D)
     if len(lengths) == 1:
-        return cufft.Plan1d(lengths[0], there, batch), cufft.Plan1d(lengths[0], back, batch)
+        with making:
+            return cufft.Plan1d(lengths[0], there, batch), cufft.Plan1d(lengths[0], back, batch)
     whole = (*lengths[:-1], row or lengths[-1])
     areas: list[MemoryPointer] = []
 
@@ -63,7 +64,7 @@ def new_plans(lengths: Shape, batch: int, dtype: np.dtype, row: int = 0) -> Plan
         return areas[0]
 
     allocate = cupy.cuda.get_allocator()
-    with cupy.cuda.using_allocator(shared):
+    with making, cupy.cuda.using_allocator(shared):
         return tuple(
             cufft.PlanNd(lengths, a, 1, math.prod(a), b, 1, math.prod(b), kind, batch, "C", len(lengths) - 1, b[-1])
             for kind, a, b in ((there, whole, half), (back, half, whole))
