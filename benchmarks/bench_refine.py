@@ -24,6 +24,7 @@ from scipy.special import ndtri
 
 import deblur
 from deblur.psf.estimate import placed
+from deblur.psf.models import spread
 
 PHOTOGRAPHS = ("astronaut", "motorcycle, left", "retina", "moon", "text", "immunohistochemistry", "gravel")
 KINDS = ("shake", "shake", "disk", "gaussian", "motion")
@@ -58,15 +59,10 @@ def turned(angle: float) -> np.ndarray:
 
 def drawn(light: np.ndarray, size: int, pixel: bool) -> np.ndarray:
     """The PSF (size, size) of points, each spread over the four nearest pixels, or also over a pixel's square."""
-    h, steps = np.zeros((size, size)), (np.arange(6) + 0.5) / 6 - 0.5 if pixel else np.zeros(1)
-    for down in steps:
-        for right in steps:
-            at = light + np.array([[down], [right]]) + (size - 1) // 2
-            i, part = np.floor(at).astype(int), at % 1
-            for a in (0, 1):
-                for b in (0, 1):
-                    y, x = np.clip(i + np.array([[a], [b]]), 0, size - 1)
-                    np.add.at(h, (y, x), abs(1 - a - part[0]) * abs(1 - b - part[1]))
+    steps = (np.arange(6) + 0.5) / 6 - 0.5 if pixel else np.zeros(1)
+    square = np.stack(np.meshgrid(steps, steps, indexing="ij")).reshape(2, 1, -1)
+    at = (light[..., None] + square).reshape(2, -1) + (size - 1) // 2
+    h = spread(at, (size, size)).sum(axis=1).reshape(size, size)
     return h / h.sum()
 
 
