@@ -241,10 +241,7 @@ class StoredTiff:
 
 @contextmanager
 def locked(target: str) -> Iterator[None]:
-    """Hold the lock of a store while it is written: BlockingIOError if another process or thread does.
-
-    That the disk is full is said with what to do about it.
-    """
+    """Hold the lock of a store while it is written: BlockingIOError if another process or thread does."""
     import locket
 
     path = Path(f"{os.path.realpath(target)}.lock")
@@ -263,15 +260,22 @@ def locked(target: str) -> Iterator[None]:
         lock = None  # a file system without locks
     try:
         yield
+    finally:
+        path.unlink(missing_ok=True)
+        if lock is not None:
+            lock.release()
+
+
+@contextmanager
+def full_disk_explained() -> Iterator[None]:
+    """The error of a full disk, with what to do about it."""
+    try:
+        yield
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         words = "the disk is full; every written chunk is whole, and the same call goes on once there is room"
         raise OSError(errno.ENOSPC, words) from error
-    finally:
-        path.unlink(missing_ok=True)
-        if lock is not None:
-            lock.release()
 
 
 def begun(target: str, asked: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:

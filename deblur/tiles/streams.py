@@ -186,7 +186,7 @@ def stream(
     given |= {"workers": threads, "memory": memory, "chunk": image.chunk}
     given |= {"channel_axis": image.channel_axis, "stack_axis": image.stack_axis}
     asked = _asked(image, psf, lam, [given[k] for k in ("tolerance", "safe", "tile", "overlap")], rest)
-    with stores.locked(path):
+    with stores.locked(path), stores.full_disk_explained():
         earlier = stores.begun(path, asked, overwrite)
         if earlier:  # λ and plan are those of the first start, whatever memory there is now
             lam, rest["boundary"] = earlier["lam"], earlier["boundary"]
