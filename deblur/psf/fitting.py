@@ -267,7 +267,7 @@ def _search(spectrum: PictureSpectrum, kind: str) -> tuple[float, list[float], l
         for length in np.geomspace(3, side / 3, 28):
             turns = math.ceil(5 * length)
             grid += [[length, 180 * (k + 0.5) / turns - 90] for k in range(turns)]
-    y, x = np.fft.fftfreq(side)[:, None], np.fft.fftfreq(side)[None, :]
+    y, x = np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None, :]
 
     def transfer(p: Any) -> np.ndarray:
         if kind == "disk":

@@ -62,11 +62,11 @@ class PictureSpectrum:
         m, n = (-(-s // self.side) * self.side for s in psf.shape)  # a larger PSF is folded
         h = np.pad(psf, ((0, m - psf.shape[0]), (0, n - psf.shape[1])))
         h = h.reshape(m // self.side, self.side, n // self.side, self.side).sum(axis=(0, 2))
-        return self.smeared(np.abs(scipy.fft.fft2(h)) ** 2)
+        return self.smeared(np.abs(scipy.fft.rfft2(h)) ** 2)
 
     def smeared(self, power: np.ndarray) -> np.ndarray:
-        """A power (side, side) where `used`, as the window smears it."""
-        return tapered(power[:, : self.side // 2 + 1])[self.used]
+        """A half spectrum of power where `used`, as the window smears it."""
+        return tapered(power)[self.used]
 
     def fit(self, transfer: np.ndarray) -> tuple[float, np.ndarray]:
         """The likeliest scene and noise for a blur of power `transfer` (n,), by damped Fisher scoring: the deviance, a
