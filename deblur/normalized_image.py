@@ -84,6 +84,12 @@ class NormalizedImage:
         """The frames (k, c, M, N) of a part, the data that are solved for, and the scene on which those are centred."""
         return self._whole if len(self.parts) == 1 else self._centred(at)
 
+    def seen(self, at: Part) -> Array:
+        """The frames (k, c, M, N) of a part."""
+        g, weights = _normalized(self.frames.part(at), self.scale, self.problem), self.problem.fidelity.weights
+        # Pixels without weight may hold anything.
+        return g if weights is None else self.problem.xp.where(weights > 0, g, 0)
+
     def all_data(self) -> Array:
         """The data of all frames, (k, c, M, N)."""
         return self._whole[1] if len(self.parts) == 1 else self._centred(ALL)[1]
@@ -121,10 +127,7 @@ class NormalizedImage:
         return self._centred(ALL)
 
     def _centred(self, at: Part) -> tuple[Array, Array, Array | None]:
-        g, weights = self.frames.part(at), self.problem.fidelity.weights
-        g = _normalized(g, self.scale, self.problem)
-        if weights is not None:  # pixels without weight may hold anything
-            g = self.problem.xp.where(weights > 0, g, 0)
+        g = self.seen(at)
         if self.prior == "zero":
             return g, g, None
         scene = prior_scene(self.problem.operator, g)

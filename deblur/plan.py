@@ -119,8 +119,7 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
     report_phase("λ")
     named, method, noise = request.lam != "auto", METHODS[request.search_method], image.noise
     if request.linear:
-        first = image.part(image.parts[0])[0]
-        problem = weighed(problem, first, noise, request.options["psf_error"])
+        problem = weighed(problem, image.seen(image.parts[0]), noise, request.options["psf_error"])
     elif (known := problem.noise) is not None and 5 * known.left**2 > known.level**2 and not named:
         left = unexplained(problem, image.all_data())
         rule, noise = "sure", max(known.level, left)

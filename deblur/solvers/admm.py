@@ -45,7 +45,7 @@ from ..threads import all_cores, cores
 from . import admm_gpu
 from .admm_arrays import ArraySteps
 from .certificate import excess
-from .domain import BlockMap, domain_of, splits
+from .domain import block_map, domain_of, splits
 from .schedule import Schedule
 from .splits import Extrapolation, State, Steps
 
@@ -129,7 +129,7 @@ class Admm:
             with admm_gpu.steps(domain, problem, g, held) as steps:
                 yield steps
         else:
-            with all_cores(), BlockMap(problem, (*g.shape[:2], *domain.shape)) as blocks:
+            with all_cores(), block_map(problem, (*g.shape[:2], *domain.shape)) as blocks:
                 yield ArraySteps(self, problem, g, blocks, held)
 
     def fits(self, state: State, frames: tuple[int, ...]) -> bool:

@@ -9,8 +9,9 @@ few conjugate gradients. Domains do not depend on the image, λ or ADMM's regula
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from types import ModuleType
 from typing import Any, Protocol, TypeGuard
@@ -34,6 +35,8 @@ from .spectrum import cosine_symbol, quadrant
 #: ADMM's one step that is not pixelwise: (x, K x) for the data split's t, the right-hand side of all other splits,
 #: which it may overwrite, and the last x.
 Step = Callable[[list[Array], Array, Array], tuple[Array, list[Array]]]
+#: `step(frame, rows)` for every block of so many rows; its results, in order.
+BlockMap = Callable[[Callable[[int, slice], object], int], list]
 
 
 class Domain(Protocol):
@@ -105,9 +108,7 @@ class Domain(Protocol):
 
     def regularised(self, rho: float, lam: float, kind: str, power: Array | None = None) -> Array:
         """`inverse` for λ times the squared moduli of differences of a kind."""
-        k = None
-        if is_cupy(self.squares[0]):
-            k = self.spectrum if power is None else power
+        k = (self.spectrum if power is None else power) if is_cupy(self.squares[0]) else None
         if k is None or k.ndim != 2 or len(self.shape) != 2:
             return self.inverse(rho, lam * self.symbol(kind), power)
         k = k if k.dtype.kind == "c" else k.astype(np.float64, copy=False)
@@ -367,34 +368,22 @@ def _step(xp: ModuleType, a: Array, b: Array, k: Array, inverse: Array, rho: Arr
     b[...] = a * k
 
 
-class BlockMap:
+@contextmanager
+def block_map(problem: Problem, shape: tuple[int, ...]) -> Iterator[BlockMap]:
     """Maps a pixelwise step over blocks of rows that fit a core's cache, on all cores; on a GPU over whole frames.
 
-    Rows are along the first axis of space: those of a volume are its slices. A context: its threads end with it.
+    Rows are along the first axis of space: those of a volume are its slices. The threads end with the context.
     """
+    frames, channels, _, *rest = shape
+    bytes_of_a_block, whole = 1 << 19, problem.device.gpu is not None
+    row = channels * math.prod(rest) * problem.dtype.itemsize
+    most = max(8 if len(rest) < 2 else 1, bytes_of_a_block // row)
+    busy = not whole and cores() > 1 and math.prod(shape) >= 1 << 14
 
-    def __init__(self, problem: Problem, shape: tuple[int, ...]) -> None:
-        frames, channels, _, *rest = shape
-        self._frames = frames
-        self._whole = problem.device.gpu is not None
-        bytes_of_a_block = 1 << 19
-        row = channels * math.prod(rest) * problem.dtype.itemsize
-        self._rows = max(8 if len(rest) < 2 else 1, bytes_of_a_block // row)
-        count = cores()
-        busy = not self._whole and count > 1 and math.prod(shape) >= 1 << 14
-        self._pool = ThreadPoolExecutor(count) if busy else None
+    def run(step: Callable[[int, slice], object], rows: int) -> list:
+        size = rows if whole else most
+        work = [(i, slice(a, min(a + size, rows))) for i in range(frames) for a in range(0, rows, size)]
+        return list((pool.map if pool else map)(step, *zip(*work, strict=True)))
 
-    def __enter__(self) -> BlockMap:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def __call__(self, step: Callable[[int, slice], object], rows: int) -> list:
-        """`step(frame, rows)` for every block; its results, in order."""
-        size = rows if self._whole else self._rows
-        work = [(i, slice(a, min(a + size, rows))) for i in range(self._frames) for a in range(0, rows, size)]
-        if self._pool is None:
-            return [step(*w) for w in work]
-        return list(self._pool.map(step, *zip(*work, strict=True)))
+    with ThreadPoolExecutor(cores()) if busy else nullcontext() as pool:
+        yield run

@@ -72,7 +72,7 @@ from ..problem import Factor, Problem, Solution, history_of
 from ..threads import all_cores
 from . import admm, richardson_lucy_gpu
 from .counts import deviation, two_images
-from .domain import BlockMap
+from .domain import BlockMap, block_map
 from .start import all_weights, filled
 from .windows import cut
 
@@ -413,7 +413,7 @@ class _Run:
 
         On a GPU `point` is valid for the last iteration alone, and one ahead for those that are watched.
         """
-        with BlockMap(self.problem, self.sensitivity.shape) as blocks:
+        with block_map(self.problem, self.sensitivity.shape) as blocks:
             if self.problem.device.gpu is not None:
                 steps: Any = richardson_lucy_gpu.GpuSteps(self, self.first(start), tolerance, limit)
             else:

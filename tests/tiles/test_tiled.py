@@ -380,8 +380,7 @@ def test_a_dask_array_is_lazy_and_each_chunk_is_read_once(h, shape, tile, bounda
     assert isinstance(out, da.Array)
     assert out.chunks == tuple((tile,) * (n // tile) for n in shape)
     source.reads.clear()
-    found = out.compute(scheduler="threads", num_workers=2)
-    np.testing.assert_array_equal(found, tiled(g, h, 0.05, **options))
+    np.testing.assert_array_equal(out.compute(scheduler="threads", num_workers=2), tiled(g, h, 0.05, **options))
     assert source.reads == dict.fromkeys(itertools.product(*(range(0, n, tile) for n in shape)), 1)
 
 
