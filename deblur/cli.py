@@ -236,6 +236,7 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
     """Restore an image and write it; returns the report, which is short where there are several (`kept`)."""
     if np.ndim(kernel) == 3:
         return volumes.restored(args, options | {"callback": terminal.iterations(show)})
+    terminal.keep_memory()
     stored, metadata, where = volumes.opened(args, kernel)
     raw = stored[where].reshape(-1, *stored.shape[len(where) :]) if where else stored
     bits = volumes.bits_of(args, raw)

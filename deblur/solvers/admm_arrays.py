@@ -104,8 +104,7 @@ class ArraySteps(Steps):
             out[(*along, at, *inner)] = 0 if mode == "constant" and near != row else x[(*along, near)]
         for axis in range(1, axes):
             line = out.swapaxes(axis - axes, 0)
-            ends = {"wrap": (line[-2], line[1]), "edge": (line[1], line[-2]), "constant": (0, 0)}
-            line[0], line[-1] = ends[mode]
+            line[0], line[-1] = {"wrap": (line[-2], line[1]), "edge": (line[1], line[-2]), "constant": (0, 0)}[mode]
         return out
 
     def _right_side(self) -> Array:

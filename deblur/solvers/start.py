@@ -64,15 +64,16 @@ def smoothed(g: Array, axes: int = 2, wraps: bool = False, sigma: float = LOCAL)
     band = sum(w * np.eye(block, block + 2 * reach, i) for i, w in enumerate(weights / weights.sum())).astype(g.dtype)
 
     def smooth(first: int) -> None:
-        at = np.arange(first - reach, min(first + block, n) + reach)
-        seen = lines[at % n if wraps else at.clip(0, n - 1)].reshape(len(at), -1)
-        some = out[first : first + block]
-        some[...] = (band[: len(some), : len(at)] @ seen).reshape(some.shape)
+        at, some = np.arange(first - reach, min(first + block, n) + reach), out[first : first + block]
+        for i in range(0, lines.shape[-1], step):
+            seen = lines[at % n if wraps else at.clip(0, n - 1), ..., i : i + step]
+            mean = band[: len(some), : len(at)] @ seen.reshape(len(at), -1)
+            some[..., i : i + step] = mean.reshape(len(some), *seen.shape[1:])
 
     with all_cores():
         for axis in range(-axes, 0):
-            x, g = g, np.empty_like(g)
-            lines, out, n = np.moveaxis(x, axis, 0), np.moveaxis(g, axis, 0), g.shape[axis]
+            lines, n, g = np.moveaxis(g[None], axis, 0), g.shape[axis], np.empty_like(g)
+            out, step = np.moveaxis(g[None], axis, 0), 1 + (n * lines.shape[-1] << 12) // g.size  # 2 MB at most
             on_cores(smooth, range(0, n, block))
     return g
 
