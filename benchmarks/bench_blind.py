@@ -43,8 +43,7 @@ def squared_error(truth: np.ndarray, image: np.ndarray) -> float:
     by = phase_cross_correlation(truth, image, upsample_factor=20)[0]
     if abs(by).max() > BORDER // 2:
         by = np.zeros(2)
-    moved = shift(image, by, order=3, mode="nearest")
-    return float(((moved - truth)[BORDER:-BORDER, BORDER:-BORDER] ** 2).mean())
+    return float(((shift(image, by, order=3, mode="nearest") - truth)[BORDER:-BORDER, BORDER:-BORDER] ** 2).mean())
 
 
 def exposure(i: int) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:

@@ -45,8 +45,7 @@ def points(kind: str, rng: np.random.Generator) -> np.ndarray:
         u = (np.arange(150) + 0.5) / 150
         y, x = (a.ravel() for a in np.meshgrid(u, u, indexing="ij"))
         if kind == "disk":
-            inside = np.hypot(2 * y - 1, 2 * x - 1) < 1
-            found = rng.uniform(2, 6) * np.stack([2 * y - 1, 2 * x - 1])[:, inside]
+            found = rng.uniform(2, 6) * np.stack([2 * y - 1, 2 * x - 1])[:, np.hypot(2 * y - 1, 2 * x - 1) < 1]
         else:
             found = turned(rng.uniform(0, np.pi)) @ (ndtri(np.stack([y, x])) * rng.uniform(1, 2.6, (2, 1)))
     return found - found.mean(axis=1, keepdims=True)
@@ -90,8 +89,7 @@ def spoilt(light: np.ndarray, size: int, errors: list[str], rng: np.random.Gener
 def distance(h: np.ndarray, truth: np.ndarray) -> float:
     """The relative error of a PSF after the best displacement."""
     room = [scipy.fft.next_fast_len(2 * max(h.shape + truth.shape))] * 2
-    side = (max(h.shape + truth.shape) | 1,) * 2
-    a, b = (scipy.fft.fft2(placed(p / p.sum(), side), room) for p in (h, truth))
+    a, b = (scipy.fft.fft2(placed(p / p.sum(), (max(h.shape + truth.shape) | 1,) * 2), room) for p in (h, truth))
     y, x = scipy.fft.fftfreq(room[0])[:, None], scipy.fft.fftfreq(room[1])
 
     def square(by: np.ndarray) -> float:
