@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
@@ -203,7 +202,7 @@ class Problem:
         }
         return [words for words, asked in parts.items() if asked]
 
-    @cached_property
+    @property
     def linear_form(self) -> Problem:
         """The problem that linear methods solve: with the regularizer "natural" that for u (f = Bu), else itself."""
         if self.regularizer != "natural":
