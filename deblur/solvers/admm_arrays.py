@@ -102,20 +102,11 @@ class ArraySteps(Steps):
         along = [slice(None)] * len(front)
         out[(..., slice(1, -1), *inner)] = x[(*along, slice(first, last))]
         for at, row, end in ((0, first - 1, first == 0), (-1, last, last == rows)):
-            if not end or mode == "wrap":
-                out[(*along, at, *inner)] = x[(*along, row % rows)]
-            elif mode == "edge":
-                out[(*along, at, *inner)] = x[(*along, min(max(row, 0), rows - 1))]
-            else:
-                out[(*along, at, *inner)] = 0
+            other = row % rows if mode == "wrap" else min(max(row, 0), rows - 1)
+            out[(*along, at, *inner)] = 0 if end and mode == "constant" else x[(*along, other)]
         for axis in range(1, axes):
             line = out.swapaxes(axis - axes, 0)
-            if mode == "wrap":
-                line[0], line[-1] = line[-2], line[1]
-            elif mode == "edge":
-                line[0], line[-1] = line[1], line[-2]
-            else:
-                line[0] = line[-1] = 0
+            line[0], line[-1] = {"wrap": (line[-2], line[1]), "edge": (line[1], line[-2])}.get(mode, (0, 0))
         return out
 
     def _right_side(self) -> Array:

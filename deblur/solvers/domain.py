@@ -105,10 +105,8 @@ class Domain(Protocol):
 
     def regularised(self, rho: float, lam: float, kind: str, power: Array | None = None) -> Array:
         """`inverse` for λ times the squared moduli of differences of a kind."""
-        k = None
-        if is_cupy(self.squares[0]):
-            k = self.spectrum if power is None else power
-        if k is None or k.ndim != 2 or len(self.shape) != 2:
+        k = self.spectrum if power is None else power
+        if not is_cupy(k) or k.ndim != 2 or len(self.shape) != 2:
             return self.inverse(rho, lam * self.symbol(kind), power)
         k = k if k.dtype.kind == "c" else k.astype(np.float64, copy=False)
         rows, cols = self.squares
@@ -176,17 +174,23 @@ class TorusDomain(Domain):
         return sum(self.torus.product(part, k, conjugate=True) for part, k in zip(y, self.ks, strict=True))
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
-        inverse, [k] = self.inverse(rho, symbol), self.ks
+        inverse, [*others, k] = self.inverse(rho, symbol), self.ks
 
         def step(t: list[Array], right: Array, _x: Array) -> tuple[Array, list[Array]]:
-            a, b = self.torus.analyse(t[0]), self.torus.analyse(right, overwrite=True)
+            a, b = self.torus.analyse(t[-1]), self.torus.analyse(right, overwrite=True)
+            for one, other in zip(t, others, strict=False):
+                part = self.torus.analyse(one)
+                part *= rho * other.conj()
+                b += part
 
             def multiply(i: int, rows: slice) -> None:
-                _step(a[i, :, rows], b[i, :, rows], k[rows], inverse[rows], inverse.dtype.type(rho))
+                at = (..., rows, *(slice(None),) * (len(self.shape) - 1))
+                _step(a[i][at], b[i][at], k[at], inverse[at], inverse.dtype.type(rho))
 
-            run(multiply, k.shape[0])
-            a = self.torus.synthesise(a, overwrite=True)  # its spectrum is freed before the second transform
-            return a, [self.torus.synthesise(b, overwrite=True)]
+            run(multiply, a.shape[2])
+            kx = [self.torus.synthesise(a * other, overwrite=True) for other in others]
+            a = self.torus.synthesise(a, overwrite=True)  # its spectrum is freed before the last transform
+            return a, [*kx, self.torus.synthesise(b, overwrite=True)]
 
         return step
 
@@ -216,25 +220,6 @@ class VaryingDomain(TorusDomain):
     def _spectrum(self, psf: Array) -> Array:
         one = super()._spectrum
         return self.device.xp.stack([one(c) for c in psf]) if psf.ndim == 3 else one(psf)
-
-    def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
-        inverse = self.inverse(rho, symbol)
-
-        def step(t: list[Array], right: Array, _x: Array) -> tuple[Array, list[Array]]:
-            # The conjugate of the spectrum, so that no symbol's conjugate needs memory of its own.
-            total = self.torus.analyse(right, overwrite=True).conj()
-            for one, k in zip(t, self.ks, strict=True):
-                part = self.torus.analyse(one)
-                self.device.xp.conj(part, out=part)
-                part *= k
-                part *= rho
-                total += part
-            total *= inverse
-            self.device.xp.conj(total, out=total)
-            kx = [self.torus.synthesise(total * k, overwrite=True) for k in self.ks]
-            return self.torus.synthesise(total, overwrite=True), kx
-
-        return step
 
 
 class SceneDomain(Domain):
@@ -296,7 +281,7 @@ class SceneDomain(Domain):
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
         inverse, operator = self.inverse(rho, symbol), self.operator
-        symbol = (symbol + 0 * self.power).astype(self.dtype)
+        symbol = None if self._diagonal else (symbol + 0 * self.power).astype(self.dtype)
 
         # K x is updated with the products K p of the conjugate gradients, and the norm that residuals are relative to
         # is kept, so that a step takes Hᵀ once besides their products. Every 16 steps both are computed anew, before
@@ -348,12 +333,12 @@ def splits(operator: Operator) -> TypeGuard[VaryingBlur]:
 
 
 def domain_of(problem: Problem) -> Domain:
-    """The domain that serves the problem's operator and boundary; a blur keeps it for other solves."""
+    """The domain that serves the problem's operator and boundary; a blur keeps a torus for other solves."""
     operator, dtype, device = problem.operator, problem.dtype, problem.device
     blur = operator.shift_invariant
-    if blur is None and not splits(operator):
-        return SceneDomain(operator, dtype, device)
-    kind: Any = SceneDomain if operator.boundary.continued else TorusDomain if blur else VaryingDomain
+    if operator.boundary.continued or (blur is None and not splits(operator)):
+        return SceneDomain(operator, dtype, device)  # which refers to the operator, so that it is not kept with that
+    kind: Any = TorusDomain if blur else VaryingDomain
     owner: Any = operator if blur is None else blur
     return owner.cached(("domain", dtype, device), lambda: kind(owner, dtype, device))
 

@@ -45,27 +45,25 @@ def memory(problem: Problem) -> float:
     """Bytes: see `deblur.problem`."""
     if not problem.quadratic:
         return admm.memory(problem)
-    operator, frames, size = problem.operator, problem.frames, problem.dtype.itemsize
-    shape = operator.scene_shape
-    scene, bordered, image = (math.prod(n) for n in (shape, [n + 2 for n in shape], operator.image_shape))
+    operator, frames, (image, scene, torus, _) = problem.operator, problem.frames, problem.sizes
     if problem.device.gpu is not None or operator.shift_invariant is None:
-        return (19.0 if problem.device.gpu is not None and problem.axes == 3 else 14.0) * scene * frames * size
+        return (19.0 if problem.device.gpu is not None and problem.axes == 3 else 14.0) * scene * frames
     # The PSF's spectrum; on the domain |K|², the inverse and, if it is a torus, K. A product lies in the memory of its
     # spectrum, unless it is folded.
-    torus, folds = math.prod(operator.shift_invariant.torus().lengths), operator.boundary.continued
+    folds = operator.boundary.continued
     spectra, product = (torus + 2 * scene, scene) if folds else (3 * torus, torus)
     most = 2 * torus + folds * scene  # the spectra of a product of H
     if (kind := REGULARIZERS[problem.regularizer][0].differences) != "identity":
         # That product, scene and difference with borders, the difference, its part of the sum, and the sum; of a mixed
         # difference a term.
-        most = product + 2 * bordered + (3 + (kind == "hessian")) * scene
+        most = product + 2 * scene + (3 + (kind == "hessian")) * scene
     # The data, the right-hand side, the first scene, x, r and p.
     needed = spectra + frames * (image + product + 4 * scene + most)
     # float64 goes on where float32 cannot come as close as λ asks; what float32 holds stays. It also goes on where
     # parts beyond the frame still move, which is not known before.
     if problem.dtype != FLOAT64 and 5e-3 * (problem.lam or 1) < _rounding(problem.dtype) * operator.norm_bound**2:
         needed += needed + spectra + frames * scene
-    return needed * size + freed(torus * size)
+    return needed + freed(torus)
 
 
 def _rounding(dtype: np.dtype) -> float:
