@@ -28,9 +28,13 @@ from .psf_command import upright
 
 
 def fitted(given: tuple[str, np.ndarray, Any], metadata: image.Metadata) -> np.ndarray:
-    """The PSF of --psf turned with the image, and in its voxels as far as the PSF's file or form gives those of it."""
-    kernel = upright(given, metadata.orientation)
-    return kernel if given[2] is None else psf.for_voxels(kernel, given[2], metadata.voxel(kernel.ndim))
+    """The PSF of --psf turned with the image, and in its voxels as far as the PSF's file or form gives those of it.
+
+    Warns if a volume has sizes of voxels, and the TIFF of the PSF could have them and has none.
+    """
+    kernel, could = upright(given, metadata.orientation), given[0].lower().endswith((".tif", ".tiff"))
+    unsized = given[2] is None and not (could and kernel.ndim == 3)
+    return kernel if unsized else psf.for_voxels(kernel, given[2], metadata.voxel(kernel.ndim))
 
 
 def check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray) -> None:
