@@ -209,7 +209,7 @@ def fast_lengths(least: Shape, smooth: Shape) -> Shape:
     """
     found = list(smooth)
     for axis in range(-min(len(least), 2), 0):
-        table = {n: t for n, t in _times()[axis].items() if least[axis] <= n <= 1.2 * least[axis]}
+        table = {n: t for n, t in _times()[axis].items() if least[axis] <= n <= 1.25 * least[axis]}
         found[axis] = min(table, key=lambda n: table[n], default=found[axis])
     return tuple(found)
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from ..device import Array, Device, get_xp, is_cupy
+from ..device import CPU, Array, Device, get_xp, is_cupy
 from ..kernels import fused
 from ..linalg.krylov import cg
 from ..operators import cosine_gpu, torus_gpu
@@ -138,7 +138,9 @@ class TorusDomain(Domain):
     """
 
     def __init__(self, blur: Blur, dtype: np.dtype, device: Device) -> None:
-        self.torus, self.dtype, self.device = blur.torus(device), dtype, device
+        # Of a volume the transforms are a small part: the shortest lengths are best, as on the host.
+        self.torus = Torus(blur.torus(CPU if blur.psf.ndim == 3 else device).lengths, device)
+        self.dtype, self.device = dtype, device
         self._measure(self.torus.lengths, True, device)
         self.data_shape = self.shape
         self.scene = tuple(map(slice, blur.scene_shape))
