@@ -284,7 +284,7 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
 def _written(output: str, kernel: np.ndarray, orientation: int) -> Path:
     """Write a PSF beside the output, as a picture of 16 bits that --psf reads."""
     names = (Path(output).with_suffix(f".psf{n or ''}.png") for n in itertools.count())
-    path = next(name for name in names if not name.exists())
+    path = next(name for name in names if not os.path.lexists(name))
     image.write(path, psf.upright(kernel / kernel.max(), inverse(orientation)), bits=16)
     return path
 

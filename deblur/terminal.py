@@ -13,7 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
@@ -40,11 +40,10 @@ def _swap(old: Any, new: Any) -> bool:
     """Replace the handler `old` by `new`; False if another one is set."""
     if signal.getsignal(signal.SIGINT) is not old:
         return False
-    try:
+    with suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGINT, new)
-    except ValueError:  # not in the main thread
-        return False
-    return True
+        return True
+    return False
 
 
 @contextmanager

@@ -1,9 +1,12 @@
 """Volumes on the command line: axes, voxel sizes and channels of every kind of file are read, kept and selected."""
 
+import resource
+from functools import partial
+
 import numpy as np
 import pytest
 import tifffile
-from test_cli_files import fails
+from test_cli_files import command, fails
 
 import deblur
 from deblur import image
@@ -113,6 +116,21 @@ def test_planes_and_films_go_into_ome_zarr_tile_by_tile(tmp_path, counts):
     again, found = image.read_with_metadata(tmp_path / "out.zarr")
     np.testing.assert_allclose(again, expected, atol=1e-5)
     assert (found.sizes, found.labels) == ((2, 1, 6), ("GFP",))
+    # Axes that no file names are counted along, as they are into any file.
+    tifffile.imwrite(tmp_path / "in.tif", frames.reshape(2, 6, 11, 10), photometric="minisblack")
+    zarr.create_array(tmp_path / "bare.zarr", data=frames.reshape(2, 6, 11, 10))
+    for run[1] in (str(tmp_path / "in.tif"), str(tmp_path / "bare.zarr")):
+        assert main([*run, "--force"]) == 0
+        np.testing.assert_allclose(image.read(tmp_path / "out.zarr"), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["out.zarr", "out.zarr --tile 6x6x5", "out.tif"])
+def test_a_full_disk_is_said_with_the_file(tmp_path, counts, target):
+    write_ome(tmp_path / "in.ome.tif", counts[:1, :1])
+    full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1500, 1500))  # bytes of a file
+    run = ["reconstruct", "in.ome.tif", *RUN, FORM, "-o", *target.split(" ")]
+    said = command(*run, cwd=tmp_path, preexec_fn=full).stderr.decode()
+    assert said.startswith(f"deblur: {target.partition(' ')[0]} could not be written: "), said
 
 
 @pytest.mark.parametrize("source", ["a.ome.tif", "a.zarr"])

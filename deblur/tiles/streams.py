@@ -145,8 +145,8 @@ def stream(
     ----------
     source : path or zarr.Array
         A zarr array, an OME-Zarr group (versions 0.4 and 0.5: axes, scales and channels are kept and the pyramid is
-        written anew) or a TIFF file, mapped or, in pieces or compressed, read piece by piece. Of OME-Zarr all axes
-        but those of the PSF, y and x or z, y and x, are frames.
+        written anew) or a TIFF file, mapped or, in pieces or compressed, read piece by piece (whole, if only Pillow
+        decodes it). Of OME-Zarr all axes but those of the PSF, y and x or z, y and x, are frames.
     target : path
         The zarr store to write: an array, or a group where `source` is OME-Zarr. Floats, for volumes of integers in
         the unit of these; NaN where a tile failed.
