@@ -80,6 +80,8 @@ def test_motion_is_found_in_an_image_alone_and_not_taken_for_defocus():
     assert abs(found.details["angle"] - 25) < 1.0
     assert found.details["length_interval"][0] <= 13 <= found.details["length_interval"][1]
     assert found.status is psf.PSFStatus.ROUGH
+    line = psf.fit(psf.motion(13, 0)).details  # one row
+    assert (line["kind"], round(line["length"], 3), np.round(line["place"], 3).tolist()) == ("motion", 13, [0, 6])
 
 
 @pytest.mark.parametrize("h", [psf.delta(3), psf.gaussian(11, 1.5)], ids=["sharp", "gaussian"])
