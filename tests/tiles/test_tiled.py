@@ -58,11 +58,13 @@ def test_tiles_are_the_picture_solved_whole(h, boundary, rng):
 
 
 @pytest.mark.parametrize("boundary", ["reflect", "unknown"])
-@pytest.mark.parametrize(("method", "prior"), [("auto", "smooth"), ("pcg", "zero"), ("gradient", "auto")])
+@pytest.mark.parametrize(
+    ("method", "prior"), [("auto", "smooth"), ("pcg", "zero"), ("gradient", "auto"), ("identity", "auto")]
+)
 def test_methods_and_priors(method, prior, boundary, rng):
     g = 10 + picture(H, boundary, (200, 160), rng)  # on a level far above its range
-    options = {"method": method, "prior": prior, "boundary": boundary, "rtol": 1e-9}
-    whole = deblur.reconstruct(g, H, LAM, **options)
+    options = {"method": method, "prior": prior, "boundary": boundary}
+    whole = deblur.reconstruct(g, H, LAM, rtol=1e-9, **options)
     assert apart(whole, tiled(g, H, LAM, tile=64, tolerance=1e-4, **options), g) < 1e-4
 
 
