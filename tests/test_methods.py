@@ -12,6 +12,7 @@ from deblur.device import freed
 from deblur.methods import METHODS, choose_method, expected_seconds
 from deblur.operators.normal import normal_matrix
 from deblur.problem import Problem, Stop
+from deblur.terms import DataFidelity
 from deblur.threads import thread_limit
 
 
@@ -65,10 +66,11 @@ SCENES = {"fft": 6.6, "dct": 8.4, "pcg": 8.8, "gradient": 16.5, "laplacian": 17.
 
 def peak_of(g, psf, lam, **options):
     """Bytes of a solve, by one thread: slices that several transform at once take more of so small a volume."""
-    for of in (g[(slice(20),) * g.ndim], g):  # the first imports what it needs
+    for at in ((slice(20),) * g.ndim, ...):  # the first imports what it needs
+        part = {name: x[at] if name == "mask" else x for name, x in options.items()}
         tracemalloc.start()
         with thread_limit(1):
-            deblur.solve(of, psf, lam, check=False, **options)
+            deblur.solve(g[at], psf, lam, check=False, **part)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     return peak
@@ -83,6 +85,20 @@ def test_a_volume_takes_the_memory_that_its_method_states(name, rng):
     needed = method.memory(Problem(blur, lam, method.regularizer, dtype=g.dtype))
     assert 0.85 * peak <= needed - freed(4 * np.prod(blur.torus().lengths)) * (name != "fft") <= 1.2 * peak
     assert peak <= SCENES[name] * blur.shape[1] * 4
+
+
+@pytest.mark.parametrize("boundary", ["unknown", "periodic", "reflect"])
+@pytest.mark.parametrize("hidden", ["pixels", "a hole"])
+def test_masked_images_take_the_memory_that_is_stated(rng, hidden, boundary):
+    g, mask = rng.random((200, 190)), rng.random((200, 190)) < 0.2
+    if hidden == "a hole":
+        mask[50:150, 50:140] = True
+    blur = Blur(deblur.psf.gaussian(7, 1.5), g.shape, boundary)
+    options = {"boundary": boundary, "method": "gradient", "max_iterations": 4}
+    needed = METHODS["gradient"].memory(Problem(blur, 0.01, "gradient", DataFidelity(weights=1.0 - mask)))
+    assert needed - freed(8 * np.prod(blur.torus().lengths)) == pytest.approx(
+        peak_of(g, blur.psf, 0.01, mask=mask, **options), rel=0.1
+    )
 
 
 @pytest.mark.parametrize("boundary", ["unknown", "periodic", "reflect"])

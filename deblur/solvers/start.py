@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from .. import kernels
 from ..device import Array, Device, Shape, all_true, as_real, asnumpy, get_xp, is_cupy
 from ..operators.operator import Operator
-from ..operators.torus import Torus, corner
 from ..problem import Problem
 
 #: An operator of less brightness, as a part of its gain, takes a picture's mean away.
@@ -93,16 +93,15 @@ def filled(g: Array, weights: Array | None) -> Array:
     visible = xp.broadcast_to(weights > 0, g.shape)
     if all_true(visible):
         return g
-    space = g.shape[2:]
-    torus = Torus([2 * n for n in space], Device.of(g))  # room for the Gaussian not to wrap round
-    spectra = [torus.analyse(xp.where(visible, part, 0).astype(g.dtype)) for part in (g, 1)]
+    space, fft = g.shape[2:], Device.of(g).fft
+    options: Any = {"axes": tuple(range(2, g.ndim)), "norm": "ortho"}  # the picture is mirrored at its edges
+    spectra = [fft.dctn(xp.where(visible, part, 0).astype(g.dtype), **options) for part in (g, 1)]
     out, missing = xp.where(visible, g, 0), ~visible
-    frequencies = [*(xp.fft.fftfreq(n) for n in torus.lengths[:-1]), xp.fft.rfftfreq(torus.lengths[-1])]
-    squares = sum(f**2 for f in xp.meshgrid(*frequencies, indexing="ij", sparse=True))
+    squares = sum(f**2 for f in xp.meshgrid(*[xp.arange(n) / (2 * n) for n in space], indexing="ij", sparse=True))
     sigma = 1.0
     while not all_true(~missing):
         low = xp.exp(-2 * (np.pi * sigma) ** 2 * squares).astype(g.dtype)
-        total, count = (corner(torus.synthesise(s * low), space) for s in spectra)
+        total, count = (fft.idctn(s * low, **options) for s in spectra)
         reached = missing & (count > 1e-3)
         out = xp.where(reached, total / xp.where(reached, count, 1), out)
         missing &= ~reached
