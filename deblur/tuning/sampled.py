@@ -296,18 +296,24 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         windows = cut(problem, g, problem.fidelity.weights, side=side_for(blur.psf))
         problem, g = windows[:2] if windows else (problem, g)
     floor = 1e-8 * size if counts else (_PERTURBED * size) ** 2
+    find = _root if rule == "discrepancy" else _minimise
+    while True:
+        observer = _Observer(problem, g, rule, max(nu, floor), prepare)
+        observer.nu = nu  # the floor is only for the perturbation and the start of the search
+        scale = 1.0 if is_quadratic(problem.regularizer) or counts else observer.scale
+        low, high = _FLOOR * scale, _CEILING * scale
+        ends = math.log(low), math.log(high)
+        start = math.log(_start(problem, g, max(nu, floor)))
+        lam, remark, converged = find(observer, min(max(start, ends[0]), ends[1]), *ends)
+        lambdas = sorted(observer.seen)
+        values, degrees, sizes = zip(*map(observer.seen.__getitem__, lambdas), strict=True)
+        shown, degree = min(zip(values, degrees, strict=True))
+        shown *= 1 - degree
+        if rule != "gcv" or counts or not predictive or nu <= max(floor, 5 * shown):
+            break
+        nu = shown  # what passed for noise was detail: the residual has less
     if predictive and not counts:
         factor *= min(max(math.sqrt(nu / floor), _QUIET), 1.0)
-    observer = _Observer(problem, g, rule, max(nu, floor), prepare)
-    observer.nu = nu  # the floor is only for the perturbation and the start of the search
-    scale = 1.0 if is_quadratic(problem.regularizer) or counts else observer.scale
-    low, high = _FLOOR * scale, _CEILING * scale
-    find = _root if rule == "discrepancy" else _minimise
-    ends = math.log(low), math.log(high)
-    start = math.log(_start(problem, g, max(nu, floor)))
-    lam, remark, converged = find(observer, min(max(start, ends[0]), ends[1]), *ends)
-    lambdas = sorted(observer.seen)
-    values, degrees, sizes = zip(*map(observer.seen.__getitem__, lambdas), strict=True)
     if converged and _grows(lambdas, sizes, lam):
         converged, remark = False, "; ".join(filter(None, [remark, AMPLIFIED]))
     lam = min(max(lam * factor, low), high)

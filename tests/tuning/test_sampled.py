@@ -223,6 +223,14 @@ def test_less_noise_than_the_data_are_shaken_with_asks_for_less_regularisation()
     np.testing.assert_allclose(lams[1:], [lams[0] / 4, lams[0] / 16], rtol=1e-6)
 
 
+def test_detail_that_is_taken_for_noise_behind_a_mask_does_not_rule_lambda(rng):
+    blur, g, truth = blurred(0.0)
+    weights = (rng.random(g.shape) > 0.3).astype(float)
+    best, tuned, choice = best_and_tuned("tv", pose(blur, "tv", weights=weights), g, truth)
+    assert tuned >= best - 0.5
+    assert choice.converged
+
+
 def test_rounding_is_noise_where_a_picture_is_flat_too():
     """In a flat picture it does not show; values that were never rounded have none."""
     blur, g, _ = blurred(0.0)
