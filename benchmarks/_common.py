@@ -203,8 +203,7 @@ def summary(seconds: Sequence[float]) -> dict[str, Any]:
 def losses(decibels: Any) -> dict[str, float]:
     """Median, 95th percentile and worst of losses in dB."""
     median, most = (float(x) for x in np.percentile(decibels, (50, 95)))
-    worst = float(np.max(decibels))
-    return {"median_loss_db": median, "loss_db_95th_percentile": most, "worst_loss_db": worst}
+    return {"median_loss_db": median, "loss_db_95th_percentile": most, "worst_loss_db": float(np.max(decibels))}
 
 
 # ---------------------------------------------------------------- running
@@ -294,8 +293,7 @@ def table(title: str, columns: Mapping[str, str], rows: Sequence[Mapping[str, An
     columns : mapping
         Heading to a template of the cell, filled from a row of `rows`: see `_Cells`.
     """
-    fill = _Cells().vformat
-    cells = [[fill(template, (), row) for template in columns.values()] for row in rows]
+    cells = [[_Cells().vformat(template, (), row) for template in columns.values()] for row in rows]
     return {"title": title, "columns": list(columns), "rows": cells, "notes": notes}
 
 

@@ -81,8 +81,7 @@ def cells(gpu: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
     def blurred(side: int, psf: Any, boundary: str, method: str = "") -> Any:
         beyond = len(psf) - 1 if boundary in ("unknown", "auto") else 0
         known = "unknown" if boundary == "auto" else boundary
-        scene = camera[: side + beyond, : side + beyond]
-        g = deblur.degrade(scene, psf, noise=0.01, boundary=known, seed=0)
+        g = deblur.degrade(camera[: side + beyond, : side + beyond], psf, noise=0.01, boundary=known, seed=0)
         g = np.maximum(g, 0) if method == "richardson-lucy" else g
         return xp.asarray(g.astype(np.float32) if gpu else g)
 

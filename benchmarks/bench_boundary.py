@@ -62,8 +62,7 @@ def one_price(name: str, psf: str, noise: float, size: int, seed: int) -> dict[s
 
         def at(lam: float) -> float:
             method = deblur.Deblurrer(h, g.shape, lam, boundary=boundary, prior="zero")
-            image = method.solve(g - b.forward(towards), check=False).image
-            return metrics.psnr(truth, image + towards[b.crop])
+            return metrics.psnr(truth, method.solve(g - b.forward(towards), check=False).image + towards[b.crop])
 
         for rule in rules:
             out[f"{label}, {rule}"] = at(choose_lambda(b, g - b.forward(towards), rule).lam)

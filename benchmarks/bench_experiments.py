@@ -43,8 +43,7 @@ def psfs() -> list[np.ndarray]:
     slow = 1 / (1 + i[:, None] ** 2 + i**2)
     binomial = np.array([1.0, 4, 6, 4, 1])
     gaussians = [np.exp(-(np.arange(-12, 13) ** 2) / (2 * s * s)) for s in (1.6, 0.4)]
-    separable = [np.outer(k, k) for k in (np.ones(9), binomial, *gaussians)]
-    return [h / h.sum() for h in (slow, slow, *separable)]
+    return [h / h.sum() for h in (slow, slow, *[np.outer(k, k) for k in (np.ones(9), binomial, *gaussians)])]
 
 
 def picture(name: str) -> np.ndarray:

@@ -165,8 +165,7 @@ def sheet(shown: Shown) -> np.ndarray:
     """The pieces, pixel for pixel, each with its name and the PSNR of the whole picture above it."""
     from PIL import Image, ImageDraw, ImageFont
 
-    last = panel(len(shown.answers))[0].stop
-    paper = np.full((last, COLUMNS * (SIDE + GAP) - GAP), 255, np.uint8)
+    paper = np.full((panel(len(shown.answers))[0].stop, COLUMNS * (SIDE + GAP) - GAP), 255, np.uint8)
     paper[panel(0)] = levels(shown.truth[shown.at])
     for number, (pixels, _) in enumerate(shown.answers.values(), start=1):
         paper[panel(number)] = pixels

@@ -337,8 +337,7 @@ def qr_floor(m: int, n: int, dtype: str, rates: dict[str, float]) -> float:
     k, columns = min(m, n), max(n - m, 0)
     # R of the first k columns and Q of the same, and k reflections applied to the columns beyond.
     operations = 2 * (2 * m * k**2 - 2 * k**3 / 3) + 4 * columns * (m * k - k**2 / 2)
-    moved = (m * n + m * k + k * n) * np.dtype(dtype).itemsize
-    return max(operations / rates["cublas"], moved / rates["copy"])
+    return max(operations / rates["cublas"], (m * n + m * k + k * n) * np.dtype(dtype).itemsize / rates["copy"])
 
 
 def sweep(shapes: Iterable[tuple[int, int]], dtype: str) -> list[dict[str, Any]]:
@@ -448,8 +447,7 @@ def main() -> None:
         results[key] = found
         kept.pop(part, None)
         make_tables, make_summary = SHOWN[name]
-        complete = all(key in results for key, _, _ in RECORDS[name].values())
-        words = make_summary(results) if complete else ""
+        words = make_summary(results) if all(key in results for key, _, _ in RECORDS[name].values()) else ""
         save(name, results, make_tables(results), words, repeats=REPEATS, kept=kept)
 
 

@@ -85,8 +85,7 @@ def case(name: str, kernel: str, lamps: str, how: str) -> tuple[dict[str, Any], 
             continue  # nothing is clipped
         if options.get("mask") == "as far as the PSF":
             options = options | {"mask": ndimage.binary_dilation(found, np.ones(psf.shape))}
-        result = deblur.solve(g, psf, boundary="unknown", check=False, **options)
-        pictures[way] = np.clip(result.image, 0, 1)
+        pictures[way] = np.clip(deblur.solve(g, psf, boundary="unknown", check=False, **options).image, 0, 1)
     for way, picture in pictures.items():
         if way != "sharp":
             error = np.mean((picture - sharp)[near] ** 2)

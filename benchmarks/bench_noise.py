@@ -179,12 +179,10 @@ def impulse_tables(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main() -> None:
     options = asked(__doc__, parts=("level", "impulses"), cases=360, workers=None)
     if "level" in options.parts:
-        work = [(which, at) for which in KINDS for at in range(options.cases)]
-        rows = each(level_case, work, options.workers)
+        rows = each(level_case, [(which, at) for which in KINDS for at in range(options.cases)], options.workers)
         save("noise", rows, level_tables(rows), within=WITHIN)
     if "impulses" in options.parts:
-        names = list(enumerate((*DEVELOPED, *DRAWN)))
-        product = itertools.product(DEPTHS, PSFS, NOISES, names)
+        product = itertools.product(DEPTHS, PSFS, NOISES, list(enumerate((*DEVELOPED, *DRAWN))))
         rows = each(impulse_case, [(*case, name, seed) for *case, (seed, name) in product], options.workers)
         save("impulses", rows, impulse_tables(rows), share=SHARE)
 

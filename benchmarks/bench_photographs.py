@@ -111,8 +111,7 @@ def run(name: str, entrant: str, blurred: Path, truth: np.ndarray) -> dict[str, 
     """One row: the command, or a peer, in a process of its own."""
     picture = PICTURES[name]
     restored = blurred.with_name("restored" + (".tif" if picture.frames > 1 else ".png"))
-    files = [str(blurred), "-o", str(restored)]
-    line = [sys.executable, "-m", "deblur", "reconstruct", *files, "--psf", picture.psf]
+    line = [sys.executable, "-m", "deblur", "reconstruct", str(blurred), "-o", str(restored), "--psf", picture.psf]
     restored.unlink(missing_ok=True)
     if entrant != "command":
         restored = restored.with_suffix(".npy")

@@ -43,8 +43,7 @@ def measure(name: str, at: int, answer: str) -> dict[str, Any]:
     _, g, truth = going_on(scene, psf, noise, at)
     method, bounds = ANSWERS[answer]
     found = deblur.solve(g, psf, method=method, bounds=bounds, boundary="unknown", check=False)
-    spread = deblur.posterior_std(found, image=g)
-    ratio = abs(found.image - truth) / spread.std
+    ratio = abs(found.image - truth) / deblur.posterior_std(found, image=g).std
     row = {"picture": name, "answer": answer, "noise": noise, "set aside": name in SET_ASIDE}
     return row | {"covered": float((ratio <= 2).mean()), "factor": float(np.quantile(ratio, COVERED) / 2)}
 

@@ -177,8 +177,7 @@ def one(source: str, number: int, seed: int) -> dict[str, Any]:
     blurred = deblur.degrade(scene, deblur.psf.crop(truth, 0.9995), noise=0.005, boundary="unknown", seed=rng)
     frames = {}
     for name, h in (("true", deblur.psf.crop(truth, 0.9995)), ("found", deblur.psf.crop(found.psf, 0.9995))):
-        restored = deblur.solve(blurred, h, boundary="unknown", check=False).image
-        frames[name] = psnr_inside(scene, restored, truth)
+        frames[name] = psnr_inside(scene, deblur.solve(blurred, h, boundary="unknown", check=False).image, truth)
     frames["blurred"] = psnr_inside(scene, blurred, truth)
     row = {"source": source, "words": words, "error": error, "told": found.error}
     return row | {"status": found.status.name, "seconds": seconds, "psnr": frames}

@@ -266,8 +266,7 @@ def planned_over_new(cell: dict[str, Any]) -> float:
 def tables(r: dict[str, Any], place: str) -> list[dict[str, Any]]:
     rows = []
     for (action, axis, words), keep_q in itertools.product(WORDS.values(), (False, True)):
-        kind = (action, axis, keep_q)
-        cells = [s for s in r["sweeps"] if (s["action"], s["which"], s["keep_q"]) == kind]
+        cells = [s for s in r["sweeps"] if (s["action"], s["which"], s["keep_q"]) == (action, axis, keep_q)]
         if not cells:
             continue
         gains = [min(s["refactor_s"].values()) / s["update_s"] for s in cells]

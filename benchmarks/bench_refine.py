@@ -24,6 +24,7 @@ from scipy.special import ndtri
 
 import deblur
 from deblur.psf.estimate import placed
+from deblur.psf.models import spread
 
 PHOTOGRAPHS = ("astronaut", "motorcycle, left", "retina", "moon", "text", "immunohistochemistry", "gravel")
 KINDS = ("shake", "shake", "disk", "gaussian", "motion")
@@ -45,8 +46,7 @@ def points(kind: str, rng: np.random.Generator) -> np.ndarray:
         u = (np.arange(150) + 0.5) / 150
         y, x = (a.ravel() for a in np.meshgrid(u, u, indexing="ij"))
         if kind == "disk":
-            inside = np.hypot(2 * y - 1, 2 * x - 1) < 1
-            found = rng.uniform(2, 6) * np.stack([2 * y - 1, 2 * x - 1])[:, inside]
+            found = rng.uniform(2, 6) * np.stack([2 * y - 1, 2 * x - 1])[:, np.hypot(2 * y - 1, 2 * x - 1) < 1]
         else:
             found = turned(rng.uniform(0, np.pi)) @ (ndtri(np.stack([y, x])) * rng.uniform(1, 2.6, (2, 1)))
     return found - found.mean(axis=1, keepdims=True)
@@ -58,15 +58,10 @@ def turned(angle: float) -> np.ndarray:
 
 def drawn(light: np.ndarray, size: int, pixel: bool) -> np.ndarray:
     """The PSF (size, size) of points, each spread over the four nearest pixels, or also over a pixel's square."""
-    h, steps = np.zeros((size, size)), (np.arange(6) + 0.5) / 6 - 0.5 if pixel else np.zeros(1)
-    for down in steps:
-        for right in steps:
-            at = light + np.array([[down], [right]]) + (size - 1) // 2
-            i, part = np.floor(at).astype(int), at % 1
-            for a in (0, 1):
-                for b in (0, 1):
-                    y, x = np.clip(i + np.array([[a], [b]]), 0, size - 1)
-                    np.add.at(h, (y, x), abs(1 - a - part[0]) * abs(1 - b - part[1]))
+    steps = (np.arange(6) + 0.5) / 6 - 0.5 if pixel else np.zeros(1)
+    square = np.stack(np.meshgrid(steps, steps, indexing="ij")).reshape(2, 1, -1)
+    at = (light[..., None] + square).reshape(2, -1) + (size - 1) // 2
+    h = spread(at, (size, size)).sum(axis=1).reshape(size, size)
     return h / h.sum()
 
 
@@ -90,8 +85,7 @@ def spoilt(light: np.ndarray, size: int, errors: list[str], rng: np.random.Gener
 def distance(h: np.ndarray, truth: np.ndarray) -> float:
     """The relative error of a PSF after the best displacement."""
     room = [scipy.fft.next_fast_len(2 * max(h.shape + truth.shape))] * 2
-    side = (max(h.shape + truth.shape) | 1,) * 2
-    a, b = (scipy.fft.fft2(placed(p / p.sum(), side), room) for p in (h, truth))
+    a, b = (scipy.fft.fft2(placed(p / p.sum(), (max(h.shape + truth.shape) | 1,) * 2), room) for p in (h, truth))
     y, x = scipy.fft.fftfreq(room[0])[:, None], scipy.fft.fftfreq(room[1])
 
     def square(by: np.ndarray) -> float:

@@ -48,8 +48,7 @@ LARGE = 4096
 def blurred(blur: Blur, dtype: type = np.float64) -> np.ndarray:
     """One noisy image as frames (1, 1, M, N)."""
     noise = 0.01 * np.random.default_rng(0).standard_normal(blur.image_shape)
-    scene = mirrored(deblur.data.load("camera"), *blur.scene_shape)
-    return (blur.forward(scene) + noise)[None, None].astype(dtype)
+    return (blur.forward(mirrored(deblur.data.load("camera"), *blur.scene_shape)) + noise)[None, None].astype(dtype)
 
 
 def timed(size: int, rounds: int, name: str, psf_name: str, boundary: str, lam: float) -> dict[str, Any]:

@@ -247,8 +247,7 @@ def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
     groups |= {"all but salt & pepper": [row for row in rows if not row["noise"].startswith("salt")]}
     out: dict[str, Any] = {"mean_psnr_db": {group: means(some) for group, some in groups.items() if some}}
     for label in (f"{method}, automatic" for method in AUTOMATIC):
-        best = label.replace("automatic", "best λ")
-        loss = np.array([row[best]["psnr"] - row[label]["psnr"] for row in rows])
+        loss = np.array([row[label.replace("automatic", "best λ")]["psnr"] - row[label]["psnr"] for row in rows])
         least = min(row[label]["psnr"] - row["input"] for row in rows)
         out[label] = losses(loss) | {"worst_gain_over_input_db": least}
     masks = [row["mask"] for row in rows if "mask" in row]
@@ -276,8 +275,7 @@ def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
         f"Of {found['impulses']} impulses in these pictures {found['missed']} were missed, with "
         f"{found['false_alarms']} false alarms."
     )
-    second = "The loss of the automatic λ against the best λ:"
-    return [table(title, columns, rows), table(second, lost, lines, notes)]
+    return [table(title, columns, rows), table("The loss of the automatic λ against the best λ:", lost, lines, notes)]
 
 
 def summary(r: dict[str, Any]) -> str:

@@ -57,8 +57,7 @@ class Exact(LinearMap):
     def __init__(self, size: int) -> None:
         at = (np.arange(size) + 0.5) / size
         self.h = psf_at(*np.meshgrid(at, at, indexing="ij"))
-        mean = self.h.mean(axis=(0, 1))
-        self.mean_blur = deblur.Blur(mean, (size, size), "reflect")
+        self.mean_blur = deblur.Blur(self.h.mean(axis=(0, 1)), (size, size), "reflect")
         self.image_shape = self.scene_shape = (size, size)
         self.crop, self.boundary = self.mean_blur.crop, self.mean_blur.boundary
         self.norm_bound = self.dc_gain = 1.0
@@ -162,8 +161,7 @@ def iterations() -> list[dict[str, Any]]:
     rows = []
     for name, psfs in (("elliptical Gaussian", grid(9, SIZE)), ("telescope", comets(10))):
         varying = deblur.VaryingBlur(psfs, (SIZE, SIZE), "unknown", tolerance=0.01)
-        reach = psfs.shape[-1] // 2
-        scene = np.pad(halved(), reach, mode="symmetric")
+        scene = np.pad(halved(), psfs.shape[-1] // 2, mode="symmetric")
         g = varying.forward(scene) + 0.003 * np.random.default_rng(0).standard_normal((SIZE, SIZE))
         for lam in (1e-1, 1e-2, 1e-3):
             many, one = (restored(op, g, lam)[1] for op in (varying, varying.mean_blur))

@@ -38,8 +38,7 @@ def error_case(name: str, shape: str, size: float) -> dict[str, object]:
 def photon_case(name: str, peak: float) -> dict[str, object]:
     """Gain of total variation over the input, with the data term left alone and by counts; the gain of the sensor."""
     kernel, sharp = psf.disk(13), crop(photograph(name), 200)
-    clean = degrade(sharp, kernel, boundary="unknown").clip(0, None)
-    g = np.random.default_rng(1).poisson(peak * clean) / peak
+    g = np.random.default_rng(1).poisson(peak * degrade(sharp, kernel, boundary="unknown").clip(0, None)) / peak
     truth = crop(sharp, g.shape[0])
     rows = {"input": g}
     for key, options in (("default", {}), ("poisson", {"data": "poisson"})):

@@ -183,8 +183,7 @@ class Case:
 
     def unharmed(self, g: np.ndarray) -> np.ndarray:
         """Where the noise left the blurred image as it was: everywhere but at impulses."""
-        clean = replace(self, noise="none").make()[1]
-        return np.abs(g - clean) < 1e-9
+        return np.abs(g - replace(self, noise="none").make()[1]) < 1e-9
 
     def hints(self) -> dict[str, Any]:
         """What a user says about the noise: its kind, no number."""
@@ -208,8 +207,7 @@ def cases(size: int = 256) -> list[Case]:
         for j, shift in enumerate((0, 1, 3, 4)):
             image = DEVELOPED[(4 * i + j) % len(DEVELOPED)]
             name = KERNELS[(i + shift) % len(KERNELS)]
-            boundary = ("zero", "unknown")[(i // 3 + j) % 2]
-            rows.append(Case(image, name, noise, boundary, 4000 + len(rows), size))
+            rows.append(Case(image, name, noise, ("zero", "unknown")[(i // 3 + j) % 2], 4000 + len(rows), size))
     return rows
 
 

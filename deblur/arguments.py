@@ -66,14 +66,14 @@ class Parser(argparse.ArgumentParser):
         """As argparse has it, with the nearest choice; a command is also known by its verb and by its options."""
         if action.choices is None or value in action.choices:
             return
-        meant = {str(choice): str(choice) for choice in action.choices}
+        meant = {str(choice).lower(): str(choice) for choice in action.choices}
         if isinstance(action, argparse._SubParsersAction):
             for name, parser in action.choices.items():
                 meant.setdefault((parser.description or "").split(" ")[0].lower(), name)
                 if f"--{value}" in parser._option_string_actions:
                     meant.setdefault(value, f"{name} --{value}")
             if "reconstruct" in meant and (os.path.exists(value) or re.search(r"[./\\]", value)):
-                meant[value] = f"reconstruct {value} --output OUT --psf PSF"
+                meant[value.lower()] = f"reconstruct {value} --output OUT --psf PSF"
             meant = {word: f"{self.prog} {words}" for word, words in meant.items()}
         listed = ", ".join(map(str, action.choices))
         raise argparse.ArgumentError(
@@ -97,8 +97,8 @@ class _Once(argparse.Action):
 
 
 def _nearest(word: Any, meant: dict[str, str]) -> str:
-    """A question for what the nearest of the words means; nothing if none is near."""
-    near = difflib.get_close_matches(str(word), meant, 1)
+    """A question for what the nearest of the words, in small letters, means; nothing if none is near."""
+    near = difflib.get_close_matches(str(word).lower(), meant, 1)
     return f"; did you mean {meant[near[0]]}?" if near else ""
 
 

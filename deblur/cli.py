@@ -236,6 +236,7 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
     """Restore an image and write it; returns the report, which is short where there are several (`kept`)."""
     if np.ndim(kernel) == 3:
         return volumes.restored(args, options | {"callback": terminal.iterations(show)})
+    terminal.keep_memory()
     stored, metadata, where = volumes.opened(args, kernel)
     raw = stored[where].reshape(-1, *stored.shape[len(where) :]) if where else stored
     bits = volumes.bits_of(args, raw)
@@ -284,7 +285,7 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
 def _written(output: str, kernel: np.ndarray, orientation: int) -> Path:
     """Write a PSF beside the output, as a picture of 16 bits that --psf reads."""
     names = (Path(output).with_suffix(f".psf{n or ''}.png") for n in itertools.count())
-    path = next(name for name in names if not name.exists())
+    path = next(name for name in names if not os.path.lexists(name))
     image.write(path, psf.upright(kernel / kernel.max(), inverse(orientation)), bits=16)
     return path
 

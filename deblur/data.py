@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import check_choice
+from .errors import check_choice, naming
 from .image import as_float
 
 
@@ -119,10 +119,5 @@ def load(name: str) -> np.ndarray:
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with naming(path, "is missing", "install deblur-toolkit again, or restore the file (git checkout data/)"):
         return path.read_bytes()
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"{path} is missing, so the sample images are not installed whole; install deblur-toolkit again, "
-            "or restore the file (git checkout data/)"
-        ) from error

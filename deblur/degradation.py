@@ -106,7 +106,7 @@ def degrade(
     scene = image if channel_axis is None else xp.moveaxis(image, channel_axis, 0)
     rng = generator(seed)
     blurred = _blur(scene, psf, boundary, origin)
-    noisy = _add_noise(blurred, kind, amount, rng).astype(image.dtype, copy=False)
+    noisy = with_noise(blurred, kind, amount, rng).astype(image.dtype, copy=False)
     return noisy if channel_axis is None else xp.moveaxis(noisy, 0, channel_axis)
 
 
@@ -139,7 +139,8 @@ def _blur(scene: Array, psf: Array, boundary: str, origin: Sequence[int] | None)
     return Blur(psf, shape, edge, origin=origin).forward(scene)
 
 
-def _add_noise(image: Array, kind: str, amount: float, rng: np.random.Generator) -> Array:
+def with_noise(image: Array, kind: str, amount: float, rng: np.random.Generator) -> Array:
+    """An image with the noise of a kind and a level that are checked."""
     xp = get_xp(image)
     if kind == "gaussian":
         return image if amount == 0 else image + amount * xp.asarray(rng.standard_normal(image.shape))

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -28,9 +29,17 @@ Map = Callable[[Array], Array]
 Shape = tuple[int, ...]
 
 
-#: Held while FFT plans or shared entries of a cache are made on a GPU, and while a graph is captured: to make a plan of
-#: cuFFT while any thread captures breaks the capture, and fails itself, or ends the process.
-making = threading.RLock()
+_making = threading.RLock()
+
+
+@contextmanager
+def making() -> Iterator[None]:
+    """One thread at once makes FFT plans or shared entries of a cache on a GPU, or captures a graph.
+
+    A plan of cuFFT that is made while any thread captures breaks the capture, and fails itself, or ends the process.
+    """
+    with _making:
+        yield
 
 
 class _CuPy:
@@ -80,17 +89,8 @@ def get_fft(xp: ModuleType) -> ModuleType:
         return import_module("scipy.fft")
     module = import_module("cupyx.scipy.fft")
     locked = ModuleType(module.__name__)
-    vars(locked).update({name: _not_while_captured(f) for name, f in vars(module).items() if callable(f)})
+    vars(locked).update({name: making()(f) for name, f in vars(module).items() if callable(f)})
     return locked
-
-
-def _not_while_captured(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with making:
-            return function(*args, **kwargs)
-
-    return call
 
 
 @dataclass(frozen=True)
@@ -386,11 +386,9 @@ def free_memory(xp: ModuleType) -> int:
     except OSError:
         if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
             free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    try:
-        with open("/sys/fs/cgroup/memory.max") as f, open("/sys/fs/cgroup/memory.current") as g:
-            free = min(free, int(f.read()) - int(g.read()))
-    except (OSError, ValueError):  # no control group, or "max"
-        pass
+    with suppress(OSError, ValueError):  # no control group, or "max"
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+        free = min(free, limit - used)
     with suppress(ImportError, OSError):  # where a process can have a limit, and its use can be read
         import resource
 

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -167,12 +167,21 @@ def check_path(path: Any) -> Path:
         raise TypeError(f"the name of a file is text or a pathlib.Path, not {shown(path)}") from None
     if not name.strip() or "\0" in name:
         raise ValueError(f"{shown(name)} is not the name of a file: it is blank, or holds the character NUL")
-    try:
+    with naming(name, "cannot be reached", "use another name, or check the permissions of its folders"):
         Path(name).exists()
-    except OSError as error:
-        why = f"{os.strerror(error.errno or 0)}; use another name, or check the permissions of its folders"
-        raise type(error)(f"{name} cannot be reached: {why}") from None
     return Path(name)
+
+
+@contextlib.contextmanager
+def naming(path: Any, failed: str = "could not be written", then: str = "nothing was changed there") -> Iterator[None]:
+    """Give an error of the system in here the path, what failed, the reason, and what is left or can be tried."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None and str(path) in str(error):  # ours
+            raise
+        why = os.strerror(error.errno) if error.errno else f"{error}, as on a full disk"  # NumPy gives no number
+        raise type(error)(f"{path} {failed}: {why}; {then}") from error
 
 
 def warn(text: str, category: type[Warning] = PSFWarning) -> None:

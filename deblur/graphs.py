@@ -32,7 +32,7 @@ def captured(work: Callable[[], None], stream: Any = None) -> Any:
     pool that lives as long as the graph, and that has served `stream`, where the work is captured, before.
     """
     failed = cupy.cuda.runtime.CUDARuntimeError
-    with making, cupy.cuda.Stream(non_blocking=True) if stream is None else stream as where:
+    with making(), cupy.cuda.Stream(non_blocking=True) if stream is None else stream as where:
         where.begin_capture()
         try:
             work()
@@ -40,10 +40,9 @@ def captured(work: Callable[[], None], stream: Any = None) -> Any:
             with contextlib.suppress(failed):
                 where.end_capture()
             return None
-        try:
+        with contextlib.suppress(failed):
             return where.end_capture()
-        except failed:
-            return None
+        return None
 
 
 # ---------------------------------------------------------------- loops
@@ -199,14 +198,13 @@ def _with_priorities(graph: Any) -> int:
     """`graph` instantiated such that each kernel keeps the priority of its stream; 0 where the driver cannot."""
     use_node_priority = 8  # CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
     made = ctypes.c_void_p()
-    try:
+    with contextlib.suppress(OSError, AttributeError):
         driver = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
         failed = driver.cuGraphInstantiateWithFlags(
             ctypes.byref(made), ctypes.c_void_p(graph.graph), ctypes.c_ulonglong(use_node_priority)
         )
-    except (OSError, AttributeError):
-        return 0
-    return 0 if failed else int(made.value or 0)
+        return 0 if failed else int(made.value or 0)
+    return 0
 
 
 def _malloc(size: int) -> Any:

@@ -33,6 +33,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,10 +106,8 @@ def _shipped(stem: str, kernel: str, dtype: np.dtype, capability: int) -> Iterat
     archive, architectures = _packed(cuda_sources.source_folder() / PACKED)
     for number, arch in architectures:
         if archive and number // 10 == capability // 10 and number <= capability:
-            try:
+            with suppress(Exception):  # of other sources, or damaged in any way: it can be compiled
                 yield archive.read(packed_name(stem, kernel, dtype, arch))
-            except Exception:  # of other sources, or damaged in any way: it can be compiled
-                continue
 
 
 def machine_code(stem: str, kernel: str, dtype: np.dtype, arch: str) -> bytes:
@@ -123,13 +122,11 @@ def machine_code(stem: str, kernel: str, dtype: np.dtype, arch: str) -> bytes:
         return path.read_bytes()
     except OSError:
         code, _ = compile_source(text, f"{stem}.cu", arch, (LINES,))
-    try:
+    with suppress(OSError):  # a cache that cannot be written costs time, nothing else
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
             file.write(code)
         os.replace(file.name, path)  # another process never sees half a file
-    except OSError:  # a cache that cannot be written costs time, nothing else
-        pass
     return code
 
 
@@ -144,11 +141,9 @@ def _module(stem: str, kernel: str, dtype: np.dtype, device: int) -> Any:
 
     module = Module()
     for code in _shipped(stem, kernel, dtype, properties(device).capability):
-        try:
+        with suppress(driver.CUDADriverError):  # the driver is older than the compiler that made it
             module.load(code)
-        except driver.CUDADriverError:  # the driver is older than the compiler that made it
-            continue
-        return module
+            return module
     unit = stem, kernel, dtype, architecture()
     soon = begun.pop(unit, None)
     module.load(soon.result() if soon else machine_code(*unit))

@@ -126,18 +126,18 @@ def _saturated(g: Array) -> Array:
     around = xp.ones((3, 3), bool)
     top, least = g.max(), g.min()
     width = 0.06 * (float(top) - float(least))  # the range over which a JPEG spreads a clipped value
-    if int((g == top).sum()) < 4:
-        return xp.zeros(g.shape, bool)
-    ndimage = import_module("scipy.ndimage" if xp is np else "cupyx.scipy.ndimage")
-    near = g >= top - width
-    blots, _ = ndimage.label(near, structure=around)
-    often = xp.bincount(blots[g == top], minlength=int(blots.max()) + 1) >= 4  # fewer are a highlight
-    found = (g == top) & often[blots]
-    if not (width > 0 and bool(found.any()) and _heaped(g, found, near, width)):
-        return xp.zeros(g.shape, bool)
-    # CuPy has no other way of several iterations.
-    found = ndimage.binary_dilation(found, structure=around, iterations=3, mask=near, brute_force=True)
-    return ndimage.binary_dilation(found, structure=around)
+    largest, near = g == top, g >= top - width
+    # Blots hold at most all pixels of the largest value. Where even these do not heap up, no blot need be looked for.
+    if width > 0 and int(largest.sum()) >= 4 and _heaped(g, largest, near, width):
+        ndimage = import_module("scipy.ndimage" if xp is np else "cupyx.scipy.ndimage")
+        blots, _ = ndimage.label(near, structure=around)
+        often = xp.bincount(blots[largest], minlength=int(blots.max()) + 1) >= 4  # fewer are a highlight
+        found = largest & often[blots]
+        if bool(found.any()) and _heaped(g, found, near, width):
+            # CuPy has no other way of several iterations.
+            found = ndimage.binary_dilation(found, structure=around, iterations=3, mask=near, brute_force=True)
+            return ndimage.binary_dilation(found, structure=around)
+    return xp.zeros(g.shape, bool)
 
 
 def _heaped(g: Array, found: Array, near: Array, width: Array) -> bool:

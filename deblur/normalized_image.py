@@ -53,15 +53,17 @@ class NormalizedImage:
     def __init__(self, request: Request, frames: Frames) -> None:
         problem = replace(request.problem, dtype=frames.dtype, frames=frames.count)
         seen, g, weights, weight = frames.extremes, None, None, 1.0
-        given = frames.given
+        given, eps, (low, high) = frames.given, float(np.finfo(frames.dtype).eps), problem.bounds or (0.0, 0.0)
         for name, value in (("background", problem.fidelity.background), ("noise", request.noise or 0.0)):
             if given.kind in "iu" and value > 1:
                 raise ValueError(
                     f"{name}={value:g} is more than any pixel of dtype {given} holds: such images are scaled to "
                     f"[0, 1], so divide it by {np.iinfo(given).max}"
                 )
-            if value and value * np.finfo(frames.dtype).eps > (most := largest(seen) or 1.0):
+            if value and value * eps > (most := largest(seen) or 1.0):
                 raise ValueError(f"{name}={value:g} leaves no digit of an image of up to {most:.3g}; divide it")
+        if max(low, -high) * problem.operator.norm_bound * eps > (most := largest(seen) or 1.0):
+            raise ValueError(f"bounds={low:g},{high:g} leave no digit of an image of up to {most:.3g}: use its scale")
         self.frames, self.prior, self.mask, self.parts = frames, request.prior, None, [ALL]
         self.scale = Scale.of(problem, seen)
         if not request.linear:
@@ -83,6 +85,12 @@ class NormalizedImage:
     def part(self, at: Part) -> tuple[Array, Array, Array | None]:
         """The frames (k, c, M, N) of a part, the data that are solved for, and the scene on which those are centred."""
         return self._whole if len(self.parts) == 1 else self._centred(at)
+
+    def seen(self, at: Part) -> Array:
+        """The frames (k, c, M, N) of a part."""
+        g, weights = _normalized(self.frames.part(at), self.scale, self.problem), self.problem.fidelity.weights
+        # Pixels without weight may hold anything.
+        return g if weights is None else self.problem.xp.where(weights > 0, g, 0)
 
     def all_data(self) -> Array:
         """The data of all frames, (k, c, M, N)."""
@@ -121,10 +129,7 @@ class NormalizedImage:
         return self._centred(ALL)
 
     def _centred(self, at: Part) -> tuple[Array, Array, Array | None]:
-        g, weights = self.frames.part(at), self.problem.fidelity.weights
-        g = _normalized(g, self.scale, self.problem)
-        if weights is not None:  # pixels without weight may hold anything
-            g = self.problem.xp.where(weights > 0, g, 0)
+        g = self.seen(at)
         if self.prior == "zero":
             return g, g, None
         scene = prior_scene(self.problem.operator, g)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError
@@ -15,7 +14,7 @@ from .request import Request
 from .solvers.noise import weighed
 from .tuning import LambdaChoice
 from .tuning.choice import restated
-from .tuning.select import choose_lambda, oversmoothed, unexplained, with_psf_error
+from .tuning.select import choose_lambda, oversmoothed, with_psf_error, with_unexplained
 
 #: Failures after which another attempt may succeed.
 RECOVERABLE = (SingularMatrixError, InsufficientMemoryError, MethodError, ConvergenceError)
@@ -119,14 +118,9 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
     report_phase("λ")
     named, method, noise = request.lam != "auto", METHODS[request.search_method], image.noise
     if request.linear:
-        first = image.part(image.parts[0])[0]
-        problem = weighed(problem, first, noise, request.options["psf_error"])
-    elif (known := problem.noise) is not None and 5 * known.left**2 > known.level**2 and not named:
-        left = unexplained(problem, image.all_data())
-        rule, noise = "sure", max(known.level, left)
-        if left > 1.5 * known.level:  # what is wrong is not spread as the scene's power is, and no such noise
-            problem = replace(problem, noise=known._replace(left=left, uncertainty=math.inf))
-            rule = "discrepancy"
+        problem = weighed(problem, image.seen(image.parts[0]), noise, request.options["psf_error"])
+    elif not named:
+        problem, rule, noise = with_unexplained(problem, image.all_data(), rule, noise)
     natural = request.may_be_natural
     found, regularizer, why = choose_lambda(problem, image, rule, natural, noise, method)
     if rule == "auto":

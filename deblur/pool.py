@@ -103,7 +103,7 @@ class Pool:
             entry = self._entries.get((key, 0)) or self._entries.setdefault((key, 0), _Entry())
             self._entries.move_to_end((key, 0))
         if not entry.nbytes:
-            with entry.lock if self._device.gpu is None else making:  # one lock: a value may need another value
+            with entry.lock if self._device.gpu is None else making():  # one lock: a value may need another value
                 if not entry.nbytes:
                     entry.value = self._made(make)
                     entry.nbytes = max(nbytes, SMALLEST)

@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
@@ -170,6 +169,14 @@ class Problem:
         return len(self.operator.image_shape)
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of an image, of a scene, of the torus of H, and of a scene continued as far as its PSF reaches."""
+        blur = self.operator.mean_blur
+        reached = [n + m - 1 for n, m in zip(blur.image_shape, blur.psf.shape, strict=True)]
+        shapes = blur.image_shape, blur.scene_shape, blur.torus(self.device).lengths, reached
+        return tuple(math.prod(shape) * self.dtype.itemsize for shape in shapes)
+
+    @property
     def strength(self) -> str:
         """λ in words, without a unit: a solver has the problem divided by powers of two."""
         return f"λ = {self.lam / self.operator.norm_bound / self.operator.norm_bound:.3g} ‖H‖²"
@@ -203,7 +210,7 @@ class Problem:
         }
         return [words for words, asked in parts.items() if asked]
 
-    @cached_property
+    @property
     def linear_form(self) -> Problem:
         """The problem that linear methods solve: with the regularizer "natural" that for u (f = Bu), else itself."""
         if self.regularizer != "natural":

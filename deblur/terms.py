@@ -290,11 +290,11 @@ class Regularizer:
 
 def _length(u: Sequence[Array]) -> Array:
     """|u| over differences and colours: (k, 1, ...)."""
-    total = _sum_of_squares(*u)
-    return get_xp(total).sqrt(total.sum(axis=1, keepdims=True) if total.shape[1] > 1 else total)
+    if u[0].shape[1] == 1:
+        return kernels.pixelwise(lambda xp, *u: xp.sqrt(_sum_of_squares(xp, *u)), *u)
+    return get_xp(u[0]).sqrt(kernels.pixelwise(_sum_of_squares, *u).sum(axis=1, keepdims=True))
 
 
-@fused
 def _sum_of_squares(_xp: ModuleType, *u: Array) -> Array:
     total = u[0] ** 2
     for c in u[1:]:

@@ -18,6 +18,7 @@ import numpy as np
 from . import image, psf
 from .arguments import axes_chooser
 from .device import require_memory
+from .errors import naming
 from .frames import min_float_dtype
 from .image.axes import in_order, in_words
 from .image.stores import import_zarr, is_store, largest_level, ome_attributes
@@ -28,9 +29,13 @@ from .psf_command import upright
 
 
 def fitted(given: tuple[str, np.ndarray, Any], metadata: image.Metadata) -> np.ndarray:
-    """The PSF of --psf turned with the image, and in its voxels as far as the PSF's file or form gives those of it."""
-    kernel = upright(given, metadata.orientation)
-    return kernel if given[2] is None else psf.for_voxels(kernel, given[2], metadata.voxel(kernel.ndim))
+    """The PSF of --psf turned with the image, and in its voxels as far as the PSF's file or form gives those of it.
+
+    Warns if a volume has sizes of voxels, and the TIFF of the PSF could have them and has none.
+    """
+    kernel, could = upright(given, metadata.orientation), given[0].lower().endswith((".tif", ".tiff"))
+    unsized = given[2] is None and not (could and kernel.ndim == 3)
+    return kernel if unsized else psf.for_voxels(kernel, given[2], metadata.voxel(kernel.ndim))
 
 
 def check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray) -> None:
@@ -93,7 +98,8 @@ def restored(args: argparse.Namespace, options: Any) -> str:
         return tuple({"C": c, "T": t}.get(a, slice(None)) for a in letters)
 
     try:
-        out = _store(unfinished, metadata, shape, dtype, stored.dtype) if to_store else np.empty(shape, dtype)
+        with naming(args.output):
+            out = _store(unfinished, metadata, shape, dtype, stored.dtype) if to_store else np.empty(shape, dtype)
         for (i, c), (j, t) in itertools.product(enumerate(channels), enumerate(times)):
             report_phase(f"volume {j + 1} of {len(times)}, channel {c}")
             g = np.asarray(stored[volume(letters, c, t)])
@@ -111,7 +117,8 @@ def restored(args: argparse.Namespace, options: Any) -> str:
                 image.write_whole(args.views, partial(views.savefig, format="png"), args.force)
             if to_store:
                 f, _ = image.fit_to_levels(args.output, f, g, 32, counts=True)
-            out[volume(metadata.axes, i, j)] = f
+            with naming(args.output):
+                out[volume(metadata.axes, i, j)] = f
             if j == 0:
                 reports += [f"channel     {(metadata.labels or channels)[i]}"] * (len(channels) > 1)
                 reports.append(str(result))

@@ -71,7 +71,7 @@ def dense_answer(blur, lam, formula, g):
 
 
 def relative_error(f, reference):
-    return float(np.linalg.norm(asnumpy(f) - reference) / np.linalg.norm(reference))
+    return float(np.linalg.norm(asnumpy(f).reshape(reference.shape) - reference) / np.linalg.norm(reference))
 
 
 def problems(solver, blur, lam, **options):

@@ -116,6 +116,8 @@ def test_a_folder_restored_blind_has_a_folder_beside_it_and_an_array_of_a_store_
     zarr = pytest.importorskip("zarr")
     group = zarr.open_group(tmp_path / "a.zarr", mode="w")
     group.create_array("raw", shape=(32, 30), dtype="f4")[:] = deblur.data.load("camera64")[:32, :30]
+    group.create_array("colour", shape=(2, 32, 30, 3), dtype="f4")[:] = 0.5
+    assert deblur.image.read(tmp_path / "a.zarr" / "colour").shape == (2, 32, 30, 3)
     command = [f"{tmp_path}/a.zarr/raw", "-o", f"{tmp_path}/o.tif", "--psf", "gaussian:5,1", "--lam", "1e-2", "-q"]
     assert main(["reconstruct", *command]) == 0
     assert deblur.image.read(tmp_path / "o.tif").shape == (32, 30)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
+import zarr
 from test_cli_files import fails
 
 import deblur
@@ -18,7 +19,7 @@ ODD = {
     "magic": "choose from reconstruct, choose",
     f"{RUN} --lambda 3": "there is no option --lambda; did you mean --lam?",
     f"{RUN} h.png": "unexpected 'h.png'",
-    f"{RUN} --method tvv": "'tvv'; did you mean tv?",
+    f"{RUN} --method TVV": "'TVV'; did you mean tv?",
     f"{RUN} --noise x": "--noise: a number, or two such as 2,0.01, is needed, not 'x'",
     f"{RUN} --max-iterations 0": "--max-iterations: a whole number from 1 is needed, not '0'",
     "reconstruct none.png -o o.png --psf box:3": "none.png: there is no such file",
@@ -36,6 +37,8 @@ ODD = {
     f"{RUN} --mask f.tif": "--mask has shape (3, 30, 30); it must be that of the image, (30, 30)",
     "blind g.png --size 0": "--size: auto, or ROWSxCOLUMNS such as 15x17, is needed, not '0'",
     f"{RUN} --bounds low": "nonnegative, or two numbers",
+    f"{RUN} --bounds 1e300,1e301": "--bounds 1e+300,1e+301 leave no digit of an image of up to",
+    "reconstruct l.zarr -o o.zarr --psf box:3": "l.zarr has shape (9,), and an image has rows and columns",
     f"{RUN} --time 0": "--time 0 is not in g.png, which has 0 of them: its axes are YX, none before the rows",
     f"{RUN} --mask none.png": "none.png: there is no such file",
     f"{RUN} --psf box:5": "--psf was given twice, as box:3 and as box:5",
@@ -63,12 +66,16 @@ ODD = {
     "reconstruct g.tif -o s3://bucket/o.zarr --psf box:3": "is no path of this machine",
     "reconstruct g.tif -o o.zarr --psf box:3 --tolerance 2": "between 0 and 1",
     f"reconstruct g.tif -o o.zarr --psf box:3 --memory {'9' * 400}": "8GB or 512MiB",
+    "plan --shape 9x9 --psf box:3 --lam 1 --memory much": "a size such as 8GB or 512MiB is needed, not 'much'",
+    "plan --shape 9x9 --psf box:3 --lam 1 --memory 0": "a size such as 8GB or 512MiB is needed, not '0'",
     "choose --shape 9x9 --psf motion:1e9,45": "motion:1e9,45",
     "choose --shape 99999999999999999999 --psf box:3": "ROWSxCOLUMNS such as 15x17",
     "demo --seed -1": "--seed: a whole number from 0 is needed, not '-1'",
     "psf points g.png -o p.xyz": "written to .npy, .npz, .csv, .txt or .tif, not to '.xyz'",
     "psf points g.png --positions text.png": "--positions text.png: could not convert",
     "psf edge g.tif": "give --region",
+    "psf edge g.tif --region 1,2": "--region: four whole numbers, as 1,9,2,8 is needed, not '1,2'",
+    "choose --psf box:3": "required: --shape",
 }
 
 
@@ -76,6 +83,7 @@ ODD = {
 def test_an_odd_command_line_is_answered_in_one_line(tmp_path, monkeypatch, capsys, line):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d").mkdir()
+    zarr.create_array("l.zarr", shape=(9,), dtype="f4")
     (tmp_path / "cut.tif").write_bytes(b"II*\0\1\0\0")
     (tmp_path / "text.png").write_text("no image")
     image.write("g.png", deblur.data.load("camera")[100:130, 100:130])

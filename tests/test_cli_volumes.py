@@ -1,9 +1,12 @@
 """Volumes on the command line: axes, voxel sizes and channels of every kind of file are read, kept and selected."""
 
+import resource
+from functools import partial
+
 import numpy as np
 import pytest
 import tifffile
-from test_cli_files import fails
+from test_cli_files import command, fails
 
 import deblur
 from deblur import image
@@ -99,12 +102,11 @@ def test_axes_sizes_channels_and_counts_are_read_and_kept(tmp_path, counts, sour
 
 def test_planes_and_films_go_into_ome_zarr_tile_by_tile(tmp_path, counts):
     write_imagej(tmp_path / "in.tif", counts)
-    h = deblur.psf.gaussian(5, 1.0)
     run = ["reconstruct", str(tmp_path / "in.tif"), "-o", str(tmp_path / "out.zarr"), *RUN, "gaussian:5,1"]
     assert main([*run, "--planes", "--channel", "1"]) == 0
     pixels, found = image.read_with_metadata(tmp_path / "out.zarr")
     frames = counts[:, 1:].reshape(-1, 11, 10)
-    expected = deblur.reconstruct(frames, h, 1e-2, boundary="reflect", stack_axis=0)
+    expected = deblur.reconstruct(frames, deblur.psf.gaussian(5, 1.0), 1e-2, boundary="reflect", stack_axis=0)
     np.testing.assert_allclose(pixels, expected, atol=1e-5)
     assert (found.axes, found.sizes, found.spacing) == ("TCZ", (2, 1, 6), pytest.approx(STEPS))
     write_zarr(tmp_path / "in.zarr", counts)
@@ -113,6 +115,21 @@ def test_planes_and_films_go_into_ome_zarr_tile_by_tile(tmp_path, counts):
     again, found = image.read_with_metadata(tmp_path / "out.zarr")
     np.testing.assert_allclose(again, expected, atol=1e-5)
     assert (found.sizes, found.labels) == ((2, 1, 6), ("GFP",))
+    # Axes that no file names are counted along, as they are into any file.
+    tifffile.imwrite(tmp_path / "in.tif", frames.reshape(2, 6, 11, 10), photometric="minisblack")
+    zarr.create_array(tmp_path / "bare.zarr", data=frames.reshape(2, 6, 11, 10))
+    for run[1] in (str(tmp_path / "in.tif"), str(tmp_path / "bare.zarr")):
+        assert main([*run, "--force"]) == 0
+        np.testing.assert_allclose(image.read(tmp_path / "out.zarr"), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["out.zarr", "out.zarr --tile 6x6x5", "out.tif"])
+def test_a_full_disk_is_said_with_the_file(tmp_path, counts, target):
+    write_ome(tmp_path / "in.ome.tif", counts[:1, :1])
+    full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1500, 1500))  # bytes of a file
+    run = ["reconstruct", "in.ome.tif", *RUN, FORM, "-o", *target.split(" ")]
+    said = command(*run, cwd=tmp_path, preexec_fn=full).stderr.decode()
+    assert said.startswith(f"deblur: {target.partition(' ')[0]} could not be written: "), said
 
 
 @pytest.mark.parametrize("source", ["a.ome.tif", "a.zarr"])
@@ -128,12 +145,13 @@ def test_volumes_are_restored_in_tiles_as_they_are_whole(tmp_path, counts, sourc
     assert list(found.labels) == NAMES
 
 
-def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts, monkeypatch):
+def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_ome("in.ome.tif", counts[:1, :1])
     fine = deblur.psf.gaussian((3, 9, 9), (0.8, 2, 2))
-    said = {"axes": "ZYX", "PhysicalSizeX": 0.065, "PhysicalSizeY": 0.065}  # and no distance of planes
-    tifffile.imwrite("found.ome.tif", fine, metadata=said)
+    tifffile.imwrite("bare.tif", fine, photometric="minisblack", metadata={"axes": "ZYX"})
+    # No distance of planes.
+    tifffile.imwrite("found.ome.tif", fine, metadata={"axes": "ZYX", "PhysicalSizeX": 0.065, "PhysicalSizeY": 0.065})
     assert main(["psf", "convert", "found.ome.tif", "-o", "psf.ome.tif", "-q"]) == 0
     reads, real = [], reading._decoded
     monkeypatch.setattr(reading, "_decoded", lambda path: reads.append(str(path)) or real(path))
@@ -141,6 +159,8 @@ def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts, monkeypatch):
     assert reads == ["psf.ome.tif", "in.ome.tif"]  # each once
     f = deblur.reconstruct(counts[0, 0], deblur.psf.resample(fine, (1, 0.5, 0.5)), 1e-2, boundary="reflect")
     np.testing.assert_allclose(tifffile.imread("out.tif"), 65535 * f, rtol=1e-4, atol=0.1)
+    assert main(["reconstruct", "in.ome.tif", "-o", "out.tif", "--force", *RUN, "bare.tif"]) == 0
+    assert "along Z, Y, X is not known, the other's is (0.3, 0.13, 0.13)" in capsys.readouterr().err
 
 
 def test_time_points_share_what_is_prepared_and_levels_are_rounded_on_request(tmp_path, counts, monkeypatch):
@@ -164,8 +184,7 @@ def test_a_volume_that_does_not_fit_is_refused_with_its_bytes(tmp_path, capsys):
     group.create_array("0", shape=(9999, 9999, 9999), dtype="u2", chunks=(1, 1000, 1000))
     run = ["reconstruct", tmp_path / "in.zarr", "-o", tmp_path / "out.zarr", "--psf", FORM]
     fails(capsys, run, "in.zarr takes 16.37 TiB", "restore it in tiles")
-    more = ["--memory", "1MB", "--lam", "1e-2"]
-    fails(capsys, [*run, *more], "no tile that fits", "whole image takes", "of 976.6 KiB")
+    fails(capsys, [*run, "--memory", "1MB", "--lam", "1e-2"], "no tile that fits", "whole image takes", "of 976.6 KiB")
 
 
 def test_the_blurred_volume_is_refused_as_its_psf(tmp_path, capsys, counts):

@@ -11,6 +11,7 @@ from .. import image
 from ..arguments import Parser, add_arguments
 from ..terminal import progress
 from .adapters import entrants
+from .findings import Settings
 from .running import run
 from .tables import terminal_table
 
@@ -80,8 +81,7 @@ def compare(args: argparse.Namespace) -> int:
         image.check_output(folder / "pictures", inputs)
         for name in (*_FILES, "rows.jsonl"):
             image.check_writable(folder / name, overwrite=ours, inputs=inputs)
-    names = ("size", "seed", "blurred", "lam", "other_boundary", "oracle", "time_limit", "repeats", "resume")
-    settings = {name: getattr(args, name) for name in names}
+    settings = {name: getattr(args, name) for name in Settings.__dataclass_fields__ if name in args}
     settings |= {"memory": not args.no_memory, "overwrite": args.force, "folder": folder}
     with progress("compare", not args.quiet) as show:
         found = run(args.image, args.psf, args.noise, args.boundary, args.method, progress=show, **settings)

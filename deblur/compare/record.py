@@ -66,16 +66,13 @@ def _commit() -> dict[str, Any]:
 
 def output(*command: str, cwd: Path | None = None) -> str | None:
     """The output of a command; None if it fails or is not installed."""
-    try:
-        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()
+    return None
 
 
 def _cpu_name() -> str:
-    try:
+    with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or "unknown"
+    return platform.processor() or "unknown"

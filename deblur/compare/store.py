@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import image
+from ..errors import naming
 from .findings import Row, Settings
 from .pictures import names
 
@@ -64,7 +65,7 @@ class Store:
 
     def append(self, **entry: Any) -> None:
         """Append a line: the record of a session, or a row."""
-        with self._file.open("a", encoding="utf-8") as f:
+        with naming(self._file, then="all lines before are whole"), self._file.open("a", encoding="utf-8") as f:
             f.write(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
 
     def add(self, row: Row, pictures: dict[str, np.ndarray]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import check_flags, check_path, shown
+from ..errors import check_flags, check_path, naming, shown
 from .ome import files_of_set
 from .reading import FilePath, located
 from .stores import is_array, is_store
@@ -111,8 +111,8 @@ def check_writable(path: FilePath, overwrite: bool = False, *, inputs: Iterable[
     check_output(path, inputs)
     if target.is_dir() and overwrite:
         check_replaceable(path)
-    elif target.exists():
-        if not (target.is_file() or store):
+    elif os.path.lexists(target):  # also a link that leads in a circle
+        if not (target.is_file() or target.is_dir()):
             raise OSError(f"{path} is not a regular file, so it cannot be replaced; use another name")
         if not overwrite:
             raise FileExistsError(f"{path} is there already; use another name, or overwrite=True (--force)")
@@ -181,14 +181,10 @@ def write_whole(path: FilePath, content: Content, overwrite: bool = False) -> No
     target = Path(os.path.realpath(path))  # a link stays a link
     partial = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        with partial.open("x+b") as f:
-            content(f) if callable(content) else f.write(content)
-        check_writable(path, overwrite)  # it may have appeared while we worked
-        os.replace(partial, target)
-    except OSError as error:
-        if error.errno is None and type(error) is not OSError:  # ours
-            raise
-        why = os.strerror(error.errno) if error.errno else f"{error}, as on a full disk"  # NumPy gives no number
-        raise type(error)(f"{path} could not be written: {why}; nothing was changed there") from error
+        with naming(path):
+            with partial.open("x+b") as f:
+                content(f) if callable(content) else f.write(content)
+            check_writable(path, overwrite)  # it may have appeared while we worked
+            os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)

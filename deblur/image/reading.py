@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..device import check_finite, format_bytes, require_memory
-from ..errors import check_flags, check_path
+from ..errors import check_flags, check_path, naming
 from . import arrays, metadata, ome, png
 from .metadata import Metadata, inverse, upright
 from .stores import is_store, largest_level
@@ -72,13 +72,9 @@ def check_readable(path: FilePath) -> Path:
         return path
     if not path.is_file():
         raise OSError(f"{path} is a terminal or another device; name a file, or send one through a pipe")
-    try:
-        with path.open("rb") as f:
-            empty = not f.read(1)
-    except OSError as error:
-        raise type(error)(f"{path} cannot be read: {os.strerror(error.errno or 0)}; check its permissions") from error
-    if empty:
-        raise ValueError(_EMPTY.format(path))
+    with naming(path, "cannot be read", "check its permissions"), path.open("rb") as f:
+        if not f.read(1):
+            raise ValueError(_EMPTY.format(path))
     return path
 
 
@@ -372,10 +368,10 @@ def _read_fits(f: BinaryIO, path: Path, extension: str) -> tuple[np.ndarray, Met
 
 
 def _read_store(path: Path) -> tuple[np.ndarray, Metadata]:
-    _, array, found = largest_level(str(path))
+    _, array, found = largest_level(str(path), 2)
     _check_memory(path, array.shape, array.dtype.itemsize)
     image = np.asarray(array[:])
-    return image.reshape(-1, *image.shape[-2:]) if image.ndim > 3 else image, found
+    return image.reshape(-1, *image.shape[len(found.sizes) :]) if found.sizes else image, found
 
 
 # ---------------------------------------------------------------------------------------------

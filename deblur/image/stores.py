@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import is_colour
 from .metadata import Metadata
 from .ome import standard
 
@@ -56,8 +57,8 @@ def multiscales(group: Any) -> list[Any]:
     return (attributes.get("ome") or attributes).get("multiscales") or []
 
 
-def largest_level(path: str) -> tuple[Any, Any, Metadata]:
-    """The array of a store, of OME-Zarr the largest level.
+def largest_level(path: str, least: int = 0) -> tuple[Any, Any, Metadata]:
+    """The array of a store, of `least` axes, of OME-Zarr the largest level.
 
     Returns
     -------
@@ -74,9 +75,12 @@ def largest_level(path: str) -> tuple[Any, Any, Metadata]:
     """
     found = open_store(path)
     if hasattr(found, "chunks"):
+        if found.ndim < least:
+            raise ValueError(f"{path} has shape {found.shape}, and an image has rows and columns: name another array")
         names = getattr(found.metadata, "dimension_names", None) or ()
-        known = names[-2:] == ("y", "x")
-        return None, found, Metadata(axes=_letters(names) if known else "", sizes=found.shape[:-2])
+        if names[-2:] == ("y", "x"):
+            return None, found, Metadata(axes=_letters(names), sizes=found.shape[:-2])
+        return None, found, Metadata(sizes=found.shape[: -3 if found.ndim > 3 and is_colour(found) else -2])
     scales = multiscales(found)
     if not scales:
         arrays = ", ".join(name for name, _ in found.arrays()) or "none"

@@ -320,7 +320,7 @@ def _encode(samples: np.ndarray, suffix: str, metadata: Metadata) -> Content:
     if suffix == ".png":
         deep = samples.ndim == 3 and samples.dtype == np.uint16
         if not deep:
-            Image.fromarray(samples).save(buffer, format="PNG")
+            Image.fromarray(samples).save(buffer, format="PNG", compress_type=png.STRATEGY)
         content = png.write_deep(samples) if deep else buffer.getvalue()
         return png.with_chunks(content, metadata.as_chunks())
     options: dict[str, Any] = {"exif": metadata.exif, "icc_profile": metadata.icc, "dpi": metadata.dpi}

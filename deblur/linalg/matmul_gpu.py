@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -269,11 +270,9 @@ def _space(stream: int) -> Array | None:
     if key not in kept:
         while len(kept) >= 4:  # streams of a thread: the caller's, two side streams, and one more
             del kept[next(iter(kept))]
-        try:
+        with suppress(cupy.cuda.memory.OutOfMemoryError):
             kept[key] = cupy.empty(CUBLAS_BYTES, "u1")
-        except cupy.cuda.memory.OutOfMemoryError:
-            return None
-    return kept[key]
+    return kept.get(key)
 
 
 _NAMES = {
@@ -292,13 +291,12 @@ def _library() -> Any:
 
     kinds = {"i": ctypes.c_int, "l": ctypes.c_longlong, "p": ctypes.c_void_p}
     setters = ("cublasSetStream_v2", "p"), ("cublasSetWorkspace_v2", "pl")
-    try:
+    with suppress(OSError, AttributeError):
         library = ctypes.CDLL(cublas.__file__)
         for name, parameters in [*_NAMES.values(), *setters]:
             getattr(library, name).argtypes = [ctypes.c_void_p, *(kinds[p] for p in parameters)]
-    except (OSError, AttributeError):
-        return None
-    return library
+        return library
+    return None
 
 
 def _syrk(x: _Operand, z: _Operand, alpha: float, beta: float) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..degradation import with_noise
 from ..device import Array, asnumpy, check_finite, get_xp
 from ..errors import generator
 from . import arguments
@@ -92,16 +93,13 @@ def imnoise(
     x = arguments.im2double(asnumpy(a)).clip(0, 1)
     if kind == "gaussian":
         mean, variance = arguments.as_scalar(values[0], "m"), arguments.as_scalar(values[1], "var_gauss", 0)
-        x = x + mean + math.sqrt(variance) * rng.standard_normal(x.shape)
+        x = with_noise(x + mean, "gaussian", math.sqrt(variance), rng)
     elif kind == "localvar":
         x = x + np.sqrt(_local_variance(x, *parameters)) * rng.standard_normal(x.shape)
     elif kind == "poisson":
-        scale = _POISSON_SCALE[dtype.name]
-        x = rng.poisson(x * scale) / scale
+        x = with_noise(x, kind, _POISSON_SCALE[dtype.name], rng)
     elif kind == "salt & pepper":
-        d = arguments.as_scalar(values[0], "d", 0, 1)
-        chance = rng.random(x.shape)
-        x = np.where(chance < d / 2, 0.0, np.where(chance < d, 1.0, x))
+        x = with_noise(x, "salt-pepper", arguments.as_scalar(values[0], "d", 0, 1), rng)
     else:
         # A uniform number of width w has the variance w² / 12.
         width = math.sqrt(12 * arguments.as_scalar(values[0], "var_speckle", 0))

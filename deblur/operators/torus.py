@@ -107,7 +107,8 @@ class Torus:
         lines *= turns[-1][: lines.shape[-1]]
         out = xp.empty((*self.lengths[:-1], lines.shape[-1]), np.result_type(dtype, np.complex64))
         # Few columns at once: in double precision, three times, all would take six times the memory of the spectrum.
-        step = max(1, lines.shape[-1] // 8, (1 << 18) // math.prod(self.lengths[:-1]))
+        least = 1 << 18 if self.device.gpu is None else 1 << 22
+        step = max(1, lines.shape[-1] // 8, least // math.prod(self.lengths[:-1]))
         for first in range(0, lines.shape[-1], step):
             part = lines[..., first : first + step]
             for axis in self._axes[-2::-1]:

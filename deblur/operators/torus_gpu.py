@@ -45,6 +45,7 @@ def plans(lengths: Shape, batch: int, dtype: np.dtype, row: int = 0) -> Plans:
     return pool(device).get(key, lambda: new_plans(lengths, batch, dtype, row), nbytes)
 
 
+@making()
 def new_plans(lengths: Shape, batch: int, dtype: np.dtype, row: int = 0) -> Plans:
     """A pair of plans that no other caller has."""
     from cupy.cuda import cufft
@@ -52,8 +53,7 @@ def new_plans(lengths: Shape, batch: int, dtype: np.dtype, row: int = 0) -> Plan
     half = half_of(lengths)
     there, back = (cufft.CUFFT_R2C, cufft.CUFFT_C2R) if dtype.char == "f" else (cufft.CUFFT_D2Z, cufft.CUFFT_Z2D)
     if len(lengths) == 1:
-        with making:
-            return cufft.Plan1d(lengths[0], there, batch), cufft.Plan1d(lengths[0], back, batch)
+        return cufft.Plan1d(lengths[0], there, batch), cufft.Plan1d(lengths[0], back, batch)
     whole = (*lengths[:-1], row or lengths[-1])
     areas: list[MemoryPointer] = []
 
@@ -64,7 +64,7 @@ def new_plans(lengths: Shape, batch: int, dtype: np.dtype, row: int = 0) -> Plan
         return areas[0]
 
     allocate = cupy.cuda.get_allocator()
-    with making, cupy.cuda.using_allocator(shared):
+    with cupy.cuda.using_allocator(shared):
         return tuple(
             cufft.PlanNd(lengths, a, 1, math.prod(a), b, 1, math.prod(b), kind, batch, "C", len(lengths) - 1, b[-1])
             for kind, a, b in ((there, whole, half), (back, half, whole))
@@ -210,7 +210,7 @@ def fast_lengths(least: Shape, smooth: Shape) -> Shape:
     """
     found = list(smooth)
     for axis in range(-min(len(least), 2), 0):
-        table = {n: t for n, t in _times()[axis].items() if least[axis] <= n <= 1.2 * least[axis]}
+        table = {n: t for n, t in _times()[axis].items() if least[axis] <= n <= 1.25 * least[axis]}
         found[axis] = min(table, key=lambda n: table[n], default=found[axis])
     return tuple(found)
 

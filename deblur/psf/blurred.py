@@ -41,7 +41,7 @@ import scipy
 from ..errors import check_callback
 from ..operators.torus import Torus, wrapped
 from ..operators.varying import cell_centres
-from ..solvers.noise import noise_level, psf_error
+from ..solvers.noise import noise_level
 from ..threads import cores
 from .estimate import PSFEstimate, PSFMap, PSFStatus, centre_of_gravity, grey, placed
 from .models import Size, as_shape, coordinates, unit_sum
@@ -49,7 +49,7 @@ from .models import Size, as_shape, coordinates, unit_sum
 _CONTRAST = 0.2  # standard deviation to which the image is scaled; all other values refer to it
 _LEAST_LAM = 1e-4  # limit of λ at all scales
 _STEPS, _LAST_STEPS = 10, 16  # iterations at each scale, and the additional ones at the finest
-_ALIKE = 0.8  # least correlation of the PSFs of a trusted estimate
+_UNLIKE = 0.04  # largest difference of the PSFs of a trusted estimate
 _SIDE = 400  # largest side of the window that is read
 _FIRST_LAMS = (16e-3, 128e-3)  # of the estimates
 
@@ -82,11 +82,12 @@ def from_blurred(
     PSFEstimate
         With its centre of gravity, to a pixel, at the centre, since the displacement cannot be known; where the size
         then cuts it off, as near the centre as it fits.
-        ``details``: ``similarity``, the correlation of the two PSFs that were estimated from different beginnings;
-        ``psf_error``, the larger ε of these by `deblur.tuning.psf_error`: how wrong the image's spectrum says that
-        they are; ``edges``, the largest share of pixels where a scene has an edge.
-        ``status`` is DOUBTFUL if the PSFs differ or ε is large: the image has too few sharp edges apart from the blur,
-        or the blur is not shift-invariant; if noise dominates; and if the image is not blurred.
+        ``details``: ``difference`` of the two PSFs that were estimated from different beginnings, in what they leave
+        of a picture: ‖(|ĥ₁| − |ĥ₂|) / |k|‖ / ‖|ĥ₁| / |k|‖; ``radius``, the root mean square distance of the PSF's light
+        from its centre.
+        ``status`` is DOUBTFUL if the PSFs differ: the image has too few sharp edges apart from the blur, or the blur
+        is not shift-invariant; if the radius is hardly a pixel, as of an image that is not blurred; and if noise
+        dominates.
 
     Raises
     ------
@@ -132,12 +133,9 @@ def from_blurred(
             found.append(h)
             edges.append(share)
             step()
-    wrong = max(psf_error(y, h.astype(np.float64))[0] for h in found)  # only doubts: under noise a true PSF has some
     h = found[int(np.argmin(edges))]
-    similarity = (sum(_aligned(other, h)[1] for other in found) - 1) / (len(found) - 1)
-    apart = np.array([_aligned(other, h)[0] for other in found]) - h
-    error = float(np.sqrt((apart**2).sum() / len(found) / (h**2).sum()))
-    status, why, details = _status(float(h.max()), noise / _CONTRAST, float(similarity), wrong, max(edges))
+    error = math.sqrt(max(1 - min(_alike(other, h) for other in found), 0.0))
+    status, why, details = _status(found, h, noise / _CONTRAST)
     shape = tuple(np.minimum(shape, s)) if size is None else shape
     by = _into(h, shape)
     psf, varying = unit_sum(placed(_moved(h, by), shape)), None
@@ -152,21 +150,20 @@ def from_blurred(
     return PSFEstimate(psf, error, status, why, details, varying)
 
 
-def _status(
-    peak: float, noise: float, similarity: float, error: float, edges: float
-) -> tuple[PSFStatus, str, dict[str, float]]:
-    """The status of a PSF, its reasons and the evidence."""
-    alike = f"PSFs from two beginnings are {similarity:.2f} alike (correlation)"
+def _status(found: list[np.ndarray], h: np.ndarray, noise: float) -> tuple[PSFStatus, str, dict[str, float]]:
+    """The status of the PSF h that was taken of those found, its reasons and the evidence."""
+    radius = math.sqrt(sum(float((line**2 * h).sum()) for line in coordinates(h.shape)))
+    difference = max(_difference(h, other) for other in found)
+    differ = f"PSFs from two beginnings differ by {difference:.2f} in what they leave of a picture"
     doubts = {
-        "the image is not blurred, so there is nothing to do: most of the PSF is one pixel": peak > 0.5,
+        "the image is not blurred, so there is nothing to do, or too little of it shows the blur: the PSF's radius is "
+        f"{radius:.1f} pixels (root mean square), 1.5 or more are needed": radius < 1.5,
         f"noise is {noise:.2f} of the image's standard deviation": noise > 0.2,
-        f"{alike}, {_ALIKE} or more are needed": similarity < _ALIKE,
-        f"the image's power spectrum contradicts one of them, by {error:.2g} of its sum": error > 0.1,
-        f"{edges:.0%} of a scene's pixels are edges, a texture: half or less is needed": edges > 0.5,
+        f"{differ}, less than {_UNLIKE:g} is needed": difference >= _UNLIKE,
     }
-    held = [reason for reason, applies in doubts.items() if applies]
-    status = PSFStatus.DOUBTFUL if held else PSFStatus.ROUGH
-    return status, "; ".join(held) or alike, {"similarity": similarity, "psf_error": error, "edges": edges}
+    held = "; ".join(reason for reason, applies in doubts.items() if applies)
+    details = {"difference": difference, "radius": radius}
+    return PSFStatus.DOUBTFUL if held else PSFStatus.ROUGH, held or differ, details
 
 
 def _sharpest(y: np.ndarray) -> tuple[int, int]:
@@ -371,10 +368,17 @@ def _into(h: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.array(by)
 
 
-def _aligned(h: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, float]:
-    """(h displaced by whole pixels to where its correlation with another PSF is largest, that correlation)."""
+def _alike(h: np.ndarray, other: np.ndarray) -> float:
+    """The largest correlation of two PSFs over all displacements by whole pixels."""
     room = [2 * n for n in h.shape]
-    correlation = scipy.fft.irfft2(scipy.fft.rfft2(h, room).conj() * scipy.fft.rfft2(to, room), room)
-    at = np.unravel_index(correlation.argmax(), correlation.shape)
-    by = [int(i) - n * (i > n // 2) for i, n in zip(at, room, strict=True)]
-    return scipy.ndimage.shift(h, by, order=0), float(correlation.max() / np.sqrt((h**2).sum() * (to**2).sum()))
+    correlation = scipy.fft.irfft2(scipy.fft.rfft2(h, room).conj() * scipy.fft.rfft2(other, room), room)
+    return float(correlation.max() / np.sqrt((h**2).sum() * (other**2).sum()))
+
+
+def _difference(h: np.ndarray, other: np.ndarray) -> float:
+    """How much two PSFs differ in what they leave of a picture (power 1/|k|²), wherever their centres are."""
+    n = max(128, 2 * len(h))
+    squares = scipy.fft.fftfreq(n)[:, None] ** 2 + scipy.fft.fftfreq(n) ** 2
+    squares[0, 0] = np.inf
+    one, two = (abs(scipy.fft.fft2(a, (n, n))) for a in (h, other))
+    return math.sqrt(((one - two) ** 2 / squares).sum() / (one**2 / squares).sum())

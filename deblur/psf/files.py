@@ -50,9 +50,10 @@ def read_table(path: Path, name: str = "psf") -> np.ndarray:
     if path.suffix.lower() == ".mat":
         return _read_matlab(path, name)
     if path.suffix.lower() in _TEXT:
-        lines = path.read_text(encoding="utf-8-sig").replace(",", " ").replace(";", " ").splitlines()
-        if not any(line.strip() for line in lines):
-            raise ValueError("it holds no numbers")
+        lines = path.read_text("utf-8-sig", "replace").replace(",", " ").replace(";", " ").splitlines()
+        lengths = {len(line.partition("#")[0].split()) for line in lines} - {0}
+        if len(lengths) != 1:
+            raise ValueError("its lines hold different numbers of values" if lengths else "it holds no numbers")
         return np.loadtxt(lines, ndmin=2)
     with image_file.opened(path) as f:
         if not zipfile.is_zipfile(f):
@@ -67,13 +68,16 @@ def read_table(path: Path, name: str = "psf") -> np.ndarray:
 def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
     """The array in a .npy file of `size` bytes, if the file is complete and memory suffices."""
     f.seek(0)
-    version = np.lib.format.read_magic(f)
-    if version > (2, 0):
-        raise ValueError("it holds named fields, not real numbers")
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(f)
+    try:
+        version = np.lib.format.read_magic(f)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(f)
+        if dtype.hasobject:
+            raise ValueError
+    except (ValueError, EOFError):
+        raise ValueError("it is no NumPy array of numbers, or was cut short; save it with numpy.save") from None
     promised = math.prod(shape) * dtype.itemsize
-    if promised > size and not dtype.hasobject:
+    if promised > size:
         raise ValueError(f"its header promises {format_bytes(promised)} and it has {format_bytes(size)}: cut short")
     require_memory(2 * promised, np, f"{path}: an array of shape {shape}", "use a smaller PSF")
     f.seek(0)

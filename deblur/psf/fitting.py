@@ -155,6 +155,7 @@ def _interval_details(name: str, value: float, low: float, high: float) -> dict[
 
 
 def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
+    a = np.pad(a, thin := int(min(a.shape) < 3))  # around a line it is dark
     if a.size < 9 or not np.ptp(a) > 0:
         raise ValueError(f"an array of shape {a.shape} and one brightness is no PSF that could be fitted")
     fits = {name: _least_squares(a, KINDS[name]) for name in ([kind] if kind else KINDS)}
@@ -184,7 +185,7 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
     details: dict[str, Any] = {"kind": name}
     for label, value, deviation in zip(names, best.x[2:], deviations, strict=True):
         details |= _interval_details(label, value, value - 1.96 * deviation, value + 1.96 * deviation)
-    down, right = best.x[:2] + centre(a.shape)
+    down, right = best.x[:2] + centre(a.shape) - thin
     details |= {"data_residual": data_residual, "place": (float(down), float(right))}
     return PSFEstimate(_built(name, best.x[2:], a.shape), error, status, why, details)
 
@@ -267,7 +268,7 @@ def _search(spectrum: PictureSpectrum, kind: str) -> tuple[float, list[float], l
         for length in np.geomspace(3, side / 3, 28):
             turns = math.ceil(5 * length)
             grid += [[length, 180 * (k + 0.5) / turns - 90] for k in range(turns)]
-    y, x = np.fft.fftfreq(side)[:, None], np.fft.fftfreq(side)[None, :]
+    y, x = np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None, :]
 
     def transfer(p: Any) -> np.ndarray:
         if kind == "disk":

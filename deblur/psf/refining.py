@@ -32,8 +32,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse.linalg import aslinearoperator
 
+from ..operators.adapted import AdaptedOperator
+from ..problem import Problem, Stop
 from ..solvers.noise import psf_error
+from ..solvers.richardson_lucy import RichardsonLucy
+from ..terms import DataFidelity
 from .blurred import finest_scale
 from .checking import checked_picture
 from .estimate import PSFEstimate, centre, graded, grey, percent, placed
@@ -125,7 +130,7 @@ class _Posterior:
         h = self._given ** math.exp(exponent)
         if rotation or scale:
             if self._light[0] != exponent:
-                self._light = exponent, _richardson_lucy(self._spread(self._points), h)
+                self._light = exponent, _points_of(h.reshape(self.shape), self._spread(self._points))
             turn = math.radians(rotation)
             c, s = (f(turn) * math.exp(scale) for f in (math.cos, math.sin))
             h = self._spread(np.array([[c, -s], [s, c]]) @ self._points) @ self._light[1]
@@ -175,12 +180,10 @@ class _Posterior:
         return best
 
 
-def _richardson_lucy(spread: csr_array, h: np.ndarray) -> np.ndarray:
-    """The light (k,) of points that makes the pixels h, on few points [2]_ [3]_."""
-    back, shares = spread.T.tocsr(), np.maximum(spread.sum(axis=0), 1e-9)
-    light = back @ h
-    for step in range(40):
-        light *= (back @ (h / np.maximum(spread @ light, 1e-12))) / shares
-        if step < 32:  # what is bright grows and what is faint goes
-            light **= 1.05
-    return light
+def _points_of(h: np.ndarray, spread: csr_array) -> np.ndarray:
+    """The light (k,) of points that makes the pixels h (m, n) [2]_ [3]_."""
+    of_points = aslinearoperator(spread)
+    of_points.dims = 1, spread.shape[1]
+    operator: Any = AdaptedOperator(of_points, h.shape)
+    problem = Problem(operator, 0.0, fidelity=DataFidelity("poisson"), stop=Stop(0.0, 24))
+    return RichardsonLucy(problem).solve(h[None, None]).scene.ravel()

@@ -16,6 +16,7 @@ import math
 import numpy as np
 import scipy
 
+from ..solvers.whittle import power_of, tapered
 from ..tuning import estimate_noise
 
 _LARGEST = 4.0  # limit of residuals and deviances, so that single frequencies (textures) do not dominate
@@ -39,22 +40,14 @@ class PictureSpectrum:
         self.side = side = 128 if least >= 256 else 2 * (least // 4)
         if least < 32:
             raise ValueError(f"an image of shape {image.shape} is too small: 32 x 32 are needed, better 256 x 256")
-        window = np.outer(*(np.hanning(side + 1)[:-1],) * 2)
-        window /= math.sqrt(float((window**2).sum()))
-        total = np.zeros((side, side // 2 + 1))
-        counts = (max(math.ceil(2 * n / side) - 1, 1) for n in image.shape)
-        starts = [np.linspace(0, n - side, k).astype(int) for n, k in zip(image.shape, counts, strict=True)]
-        for top in starts[0]:
-            rows = np.stack([image[top : top + side, left : left + side] for left in starts[1]])
-            rows = rows - rows.mean(axis=(1, 2), keepdims=True)
-            total += (np.abs(scipy.fft.rfft2(rows * window)) ** 2).mean(axis=0)
+        power = power_of(image, side, [max(math.ceil(2 * n / side) - 1, 1) for n in image.shape])
         self.noise = max(estimate_noise(image) ** 2, 1e-12 * float(image.var()), np.finfo(float).tiny)
         self.y, self.x = y, x = np.meshgrid(scipy.fft.fftfreq(side), scipy.fft.rfftfreq(side), indexing="ij")
         radius, turn = np.hypot(y, x), np.arctan2(y, x)
         # Frames and buildings have power along the axes; the lowest frequencies follow no statistics.
         away = (x * side > 1.5) & (np.abs(y) * side > 1.5)
         self.used = away & (radius * side >= 2.5) & (x < 0.5) & (np.abs(y) < 0.5)
-        self.power = total[self.used] / len(starts[0])
+        self.power = power[self.used]
         r, t = radius[self.used], turn[self.used]
         log = np.log(r)
         turns = [f(k * t) * g for k in (2, 4) for f in (np.cos, np.sin) for g in (1, log)]
@@ -69,13 +62,11 @@ class PictureSpectrum:
         m, n = (-(-s // self.side) * self.side for s in psf.shape)  # a larger PSF is folded
         h = np.pad(psf, ((0, m - psf.shape[0]), (0, n - psf.shape[1])))
         h = h.reshape(m // self.side, self.side, n // self.side, self.side).sum(axis=(0, 2))
-        return self.smeared(np.abs(scipy.fft.fft2(h)) ** 2)
+        return self.smeared(np.abs(scipy.fft.rfft2(h)) ** 2)
 
     def smeared(self, power: np.ndarray) -> np.ndarray:
-        """A power (side, side) where `used`, as the window smears it."""
-        for axis in (0, 1):
-            power = (4 * power + np.roll(power, 1, axis) + np.roll(power, -1, axis)) / 6
-        return power[:, : self.side // 2 + 1][self.used]
+        """A half spectrum of power where `used`, as the window smears it."""
+        return tapered(power)[self.used]
 
     def fit(self, transfer: np.ndarray) -> tuple[float, np.ndarray]:
         """The likeliest scene and noise for a blur of power `transfer` (n,), by damped Fisher scoring: the deviance, a

@@ -45,8 +45,9 @@ from ..threads import all_cores, cores
 from . import admm_gpu
 from .admm_arrays import ArraySteps
 from .certificate import excess
-from .domain import BlockMap, domain_of, splits
+from .domain import block_map, domain_of, splits
 from .schedule import Schedule
+from .spectrum import quadrant
 from .splits import Extrapolation, State, Steps
 
 
@@ -71,10 +72,19 @@ def memory(problem: Problem) -> float:
     # spectrum; K, |K|² and the step's inverse in frequency; the image's own data. Of volumes on the host K x has the
     # memory of its spectrum; on a GPU the data and W are there, too.
     # CuPy's operations, by which volumes are stepped on a GPU, take more for whole arrays.
-    arrays, each = (9, 2.0) if problem.axes == 3 else (10, 2.0)
-    if problem.device.gpu is not None:
-        arrays, each = (14, 4.0) if problem.axes == 3 else (12, 2.0)
-    return problem.frames * domain * (arrays + each * parts + 2 * boxed) + blocks + freed(domain)
+    gpu, volume = problem.device.gpu is not None, problem.axes == 3
+    arrays, each = (14 if volume else 12, 4.0 if volume else 2.0) if gpu else (9 if volume else 10, 2.0)
+    needed = domain * (arrays + each * parts + 2 * boxed)
+    verified = 0.0
+    if volume and not gpu:
+        image, scene, torus, _ = problem.sizes
+        # A scene that is continued: products of H, and the vectors of conjugate gradients where H is not diagonal.
+        folds, iterates = operator.boundary.continued, blur is None or quadrant(blur) is None
+        needed += (2.5 * torus + 8 * domain * iterates) * folds
+        # A solution is verified beside its state and K: differences of one kind, and what they are made from.
+        kinds = max([len(DIFFERENCES[p.differences](3)) for p in regularizers], default=0)
+        verified = domain * (4.5 + 2 * parts + 2 * boxed) + image + (4.5 + kinds) * scene + torus * folds
+    return max(problem.frames * needed + blocks, problem.frames * verified) + freed(domain)
 
 
 def prepare(problem: Problem) -> Admm:
@@ -129,7 +139,7 @@ class Admm:
             with admm_gpu.steps(domain, problem, g, held) as steps:
                 yield steps
         else:
-            with all_cores(), BlockMap(problem, (*g.shape[:2], *domain.shape)) as blocks:
+            with all_cores(), block_map(problem, (*g.shape[:2], *domain.shape)) as blocks:
                 yield ArraySteps(self, problem, g, blocks, held)
 
     def fits(self, state: State, frames: tuple[int, ...]) -> bool:

@@ -45,8 +45,7 @@ class ArraySteps(Steps):
     def begin(self, rho: list[float]) -> None:
         scene = first_scene(self.problem, self.g)
         pads = [(0, n - p) for n, p in zip(self.domain.shape, scene.shape[2:], strict=True)]
-        mode = "constant" if self.domain.pinned else "edge"
-        self.x = x = self.xp.pad(scene, [(0, 0), (0, 0), *pads], mode=mode)
+        self.x = x = self.xp.pad(scene, [(0, 0), (0, 0), *pads], mode="constant" if self.domain.pinned else "edge")
         block = self._block(x, 0, x.shape[2])
         self.u = [
             self.domain.blurred(x),
@@ -94,28 +93,18 @@ class ArraySteps(Steps):
 
     def _block(self, x: Array, first: int, last: int, mode: str | None = None) -> Array:
         """Rows first to last of `x` with a border of one pixel, continued as the domain has it."""
-        mode = mode or self.domain.border
-        axes = self.problem.axes
+        mode, axes = mode or self.domain.border, self.problem.axes
         front, (rows, *rest) = x.shape[: x.ndim - axes], x.shape[x.ndim - axes :]
         inner = (slice(1, -1),) * (axes - 1)
         out = self.xp.empty((*front, last - first + 2, *(n + 2 for n in rest)), x.dtype)
         along = [slice(None)] * len(front)
         out[(..., slice(1, -1), *inner)] = x[(*along, slice(first, last))]
-        for at, row, end in ((0, first - 1, first == 0), (-1, last, last == rows)):
-            if not end or mode == "wrap":
-                out[(*along, at, *inner)] = x[(*along, row % rows)]
-            elif mode == "edge":
-                out[(*along, at, *inner)] = x[(*along, min(max(row, 0), rows - 1))]
-            else:
-                out[(*along, at, *inner)] = 0
+        for at, row in ((0, first - 1), (-1, last)):
+            near = row % rows if mode == "wrap" else min(max(row, 0), rows - 1)
+            out[(*along, at, *inner)] = 0 if mode == "constant" and near != row else x[(*along, near)]
         for axis in range(1, axes):
             line = out.swapaxes(axis - axes, 0)
-            if mode == "wrap":
-                line[0], line[-1] = line[-2], line[1]
-            elif mode == "edge":
-                line[0], line[-1] = line[1], line[-2]
-            else:
-                line[0] = line[-1] = 0
+            line[0], line[-1] = {"wrap": (line[-2], line[1]), "edge": (line[1], line[-2]), "constant": (0, 0)}[mode]
         return out
 
     def _right_side(self) -> Array:

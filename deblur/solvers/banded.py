@@ -39,7 +39,7 @@ from ..linalg.triangular import substitute
 from ..operators.blur import Blur
 from ..operators.normal import NormalRows
 from ..problem import Factor, Problem
-from .refine import Factored, refuse_singular, singular
+from .refine import Factored, close_to_singular, refuse_singular, singular
 
 #: Rows that a block has at least, and rows of a matrix that is one block.
 LEAST_ROWS, WHOLE_ROWS = 768, 4096
@@ -79,7 +79,8 @@ def prepare(problem: Problem) -> Factor:
             factor = _Band(blur, problem.lam, problem.dtype)
         else:
             factor = BlockFactor(blur.shape[0], _block(blur), NormalRows(blur, problem.lam, problem.dtype))
-        refuse_singular(problem, factor.largest, factor.solve)
+        if close_to_singular(problem):
+            refuse_singular(problem, factor.largest, factor.solve)
     except (np.linalg.LinAlgError, SingularMatrixError) as error:
         raise singular(problem, error) from error
     return Factored(problem, partial(_turned, factor.solve, blur.image_shape[::-1]) if turned else factor.solve)

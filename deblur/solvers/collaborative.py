@@ -161,8 +161,6 @@ class Collaborative:
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Restore frames, the pilots together; errors are those of the pilot. See `deblur.problem.Factor`."""
         pilot = self.pilot.solve(g, start)
-        if self.problem.noise is not None and self.problem.noise.contradicted:
-            return replace(pilot, why=f"{pilot.why}; {_WRONG}")
         scale, seen = Scale.of_image(self.problem, g), g
         problem, g, clean = scale.near(self.problem), scale.down(g), scale.down(pilot.scene)
         level, variation = _noise(problem, g, clean)

@@ -18,8 +18,6 @@ Neumann boundary conditions", SIAM J. Sci. Comput. 21 (1999), Theorem 3.2.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import DTypeLike
 
@@ -27,7 +25,7 @@ from ..device import Array, Device, freed
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import Factor, Problem
-from .spectrum import SpectralFactor, Spectrum, quadrant, symbol_at
+from .spectrum import SpectralFactor, Spectrum, quadrant, symbol_at, verification
 
 
 def refuses(problem: Problem) -> str | None:
@@ -44,11 +42,12 @@ def refuses(problem: Problem) -> str | None:
 
 def memory(problem: Problem) -> float:
     """Bytes of the verification, which takes more than the solve: see the terms."""
-    size, frames, torus = problem.dtype.itemsize, problem.frames, math.prod(problem.blur.torus(problem.device).lengths)
+    image, _, torus, _ = problem.sizes
+    if problem.axes == 3 and problem.device.gpu is None:
+        return 2 * image + verification(problem)
     # The eigenvalues and the filter; the PSF's spectrum on the torus; of each frame the scene, and for Hf the
-    # continued scene, its spectrum, and, but for volumes on the host, the same with zeros.
-    products = 2 if problem.axes == 3 and problem.device.gpu is None else 3
-    return ((2 + frames) * problem.blur.shape[0] + (1 + products * frames) * torus) * size + freed(torus * size)
+    # continued scene, its spectrum, and the same with zeros.
+    return (2 + problem.frames) * image + (1 + 3 * problem.frames) * torus + freed(torus)
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:

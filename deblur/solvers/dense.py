@@ -48,9 +48,10 @@ class Dense:
 
     def prepare(self, problem: Problem) -> Factor:
         a = normal_matrix(problem.blur, problem.lam, problem.dtype, problem.device)
+        # The largest entry matters only where A may be singular; a GPU would compile `max`, and be waited for.
+        largest = float(a.diagonal().max()) if close_to_singular(problem) else None
         try:
-            # The largest entry matters only where A may be singular; a GPU would compile `max`, and be waited for.
-            return _FACTORS[self.name](problem, a, float(a.diagonal().max()) if close_to_singular(problem) else 0.0)
+            return _FACTORS[self.name](problem, a, largest)
         except SingularMatrixError as error:
             raise singular(problem, error) from error
 
@@ -65,18 +66,18 @@ def _multiplied(problem: Problem, inverse: Array) -> Factor:
     return Factored(problem, partial(_times, inverse), remark)
 
 
-def _cholesky(problem: Problem, a: Array, largest: float) -> Factor:
+def _cholesky(problem: Problem, a: Array, largest: float | None) -> Factor:
     if problem.inverse:
         return _multiplied(problem, linalg.cholesky_inverse(a, overwrite_a=True, check_finite=False))
     factor, look = cholesky_begun(a)
     solve = partial(linalg.cholesky_solve, factor, check_finite=False)
-    if look and close_to_singular(problem):
+    if look and largest is not None:
         look()
     refuse_singular(problem, largest, solve)
     return Factored(problem, solve, look=look)
 
 
-def _gauss_jordan(problem: Problem, a: Array, largest: float) -> Factor:
+def _gauss_jordan(problem: Problem, a: Array, largest: float | None) -> Factor:
     """Gauss-Jordan elimination keeps no factor: the inverse if it will serve again, else a solve for each image.
 
     The rounding of a solve is a little worse than that of the other methods, so that it is corrected.
@@ -90,7 +91,7 @@ def _gauss_jordan(problem: Problem, a: Array, largest: float) -> Factor:
     return _multiplied(problem, inverse)
 
 
-def _lu(problem: Problem, a: Array, largest: float) -> Factor:
+def _lu(problem: Problem, a: Array, largest: float | None) -> Factor:
     lapack = import_module("scipy.linalg" if problem.device.gpu is None else "cupyx.scipy.linalg")
     with warnings.catch_warnings():
         # An exact zero pivot shows in the solution.
@@ -122,8 +123,8 @@ def _aim(problem: Problem) -> float:
 class _GaussSeidel(Direct):
     """Sweeps for each image, or the inverse made by sweeps and then multiplied with."""
 
-    def __init__(self, problem: Problem, a: Array, largest: float) -> None:
-        if close_to_singular(problem):  # sweeps do not see what a singular matrix loses
+    def __init__(self, problem: Problem, a: Array, largest: float | None) -> None:
+        if largest is not None:  # sweeps do not see what a singular matrix loses
             _cholesky(replace(problem, inverse=False), a.copy(), largest)
         self._problem, self._a, self._inverse = problem, a, None
         self._aim = _aim(problem)
@@ -153,7 +154,7 @@ class _GaussSeidel(Direct):
         return refined(self._problem, g, self._correction, aim=self._aim, limit=self._limit)
 
 
-_FACTORS: dict[str, Callable[[Problem, Array, float], Factor]] = {
+_FACTORS: dict[str, Callable[[Problem, Array, float | None], Factor]] = {
     "cholesky": _cholesky,
     "gauss-jordan": _gauss_jordan,
     "gauss-seidel": _GaussSeidel,

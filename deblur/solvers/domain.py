@@ -9,15 +9,16 @@ few conjugate gradients. Domains do not depend on the image, λ or ADMM's regula
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from types import ModuleType
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from ..device import Array, Device, get_xp, is_cupy
+from ..device import CPU, Array, Device, get_xp, is_cupy
 from ..kernels import fused
 from ..linalg.krylov import cg
 from ..operators import cosine_gpu, torus_gpu
@@ -34,6 +35,8 @@ from .spectrum import cosine_symbol, quadrant
 #: ADMM's one step that is not pixelwise: (x, K x) for the data split's t, the right-hand side of all other splits,
 #: which it may overwrite, and the last x.
 Step = Callable[[list[Array], Array, Array], tuple[Array, list[Array]]]
+#: `step(frame, rows)` for every block of so many rows; its results, in order.
+BlockMap = Callable[[Callable[[int, slice], object], int], list]
 
 
 class Domain(Protocol):
@@ -105,9 +108,7 @@ class Domain(Protocol):
 
     def regularised(self, rho: float, lam: float, kind: str, power: Array | None = None) -> Array:
         """`inverse` for λ times the squared moduli of differences of a kind."""
-        k = None
-        if is_cupy(self.squares[0]):
-            k = self.spectrum if power is None else power
+        k = (self.spectrum if power is None else power) if is_cupy(self.squares[0]) else None
         if k is None or k.ndim != 2 or len(self.shape) != 2:
             return self.inverse(rho, lam * self.symbol(kind), power)
         k = k if k.dtype.kind == "c" else k.astype(np.float64, copy=False)
@@ -140,7 +141,9 @@ class TorusDomain(Domain):
     """
 
     def __init__(self, blur: Blur, dtype: np.dtype, device: Device) -> None:
-        self.torus, self.dtype, self.device = blur.torus(device), dtype, device
+        # Of a volume the transforms are a small part: the shortest lengths are best, as on the host.
+        self.torus = Torus(blur.torus(CPU if blur.psf.ndim == 3 else device).lengths, device)
+        self.dtype, self.device = dtype, device
         self._measure(self.torus.lengths, True, device)
         self.data_shape = self.shape
         self.scene = tuple(map(slice, blur.scene_shape))
@@ -176,17 +179,23 @@ class TorusDomain(Domain):
         return sum(self.torus.product(part, k, conjugate=True) for part, k in zip(y, self.ks, strict=True))
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
-        inverse, [k] = self.inverse(rho, symbol), self.ks
+        inverse, [*others, k] = self.inverse(rho, symbol), self.ks
 
         def step(t: list[Array], right: Array, _x: Array) -> tuple[Array, list[Array]]:
-            a, b = self.torus.analyse(t[0]), self.torus.analyse(right, overwrite=True)
+            a, b = self.torus.analyse(t[-1]), self.torus.analyse(right, overwrite=True)
+            for one, other in zip(t, others, strict=False):
+                part = self.torus.analyse(one)
+                part *= rho * other.conj()
+                b += part
 
             def multiply(i: int, rows: slice) -> None:
-                _step(a[i, :, rows], b[i, :, rows], k[rows], inverse[rows], inverse.dtype.type(rho))
+                at = (..., rows, *(slice(None),) * (len(self.shape) - 1))
+                _step(a[i][at], b[i][at], k[at], inverse[at], inverse.dtype.type(rho))
 
-            run(multiply, k.shape[0])
-            a = self.torus.synthesise(a, overwrite=True)  # its spectrum is freed before the second transform
-            return a, [self.torus.synthesise(b, overwrite=True)]
+            run(multiply, a.shape[2])
+            kx = [self.torus.synthesise(a * other, overwrite=True) for other in others]
+            a = self.torus.synthesise(a, overwrite=True)  # its spectrum is freed before the last transform
+            return a, [*kx, self.torus.synthesise(b, overwrite=True)]
 
         return step
 
@@ -216,25 +225,6 @@ class VaryingDomain(TorusDomain):
     def _spectrum(self, psf: Array) -> Array:
         one = super()._spectrum
         return self.device.xp.stack([one(c) for c in psf]) if psf.ndim == 3 else one(psf)
-
-    def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
-        inverse = self.inverse(rho, symbol)
-
-        def step(t: list[Array], right: Array, _x: Array) -> tuple[Array, list[Array]]:
-            # The conjugate of the spectrum, so that no symbol's conjugate needs memory of its own.
-            total = self.torus.analyse(right, overwrite=True).conj()
-            for one, k in zip(t, self.ks, strict=True):
-                part = self.torus.analyse(one)
-                self.device.xp.conj(part, out=part)
-                part *= k
-                part *= rho
-                total += part
-            total *= inverse
-            self.device.xp.conj(total, out=total)
-            kx = [self.torus.synthesise(total * k, overwrite=True) for k in self.ks]
-            return self.torus.synthesise(total, overwrite=True), kx
-
-        return step
 
 
 class SceneDomain(Domain):
@@ -296,7 +286,7 @@ class SceneDomain(Domain):
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
         inverse, operator = self.inverse(rho, symbol), self.operator
-        symbol = (symbol + 0 * self.power).astype(self.dtype)
+        symbol = None if self._diagonal else (symbol + 0 * self.power).astype(self.dtype)
 
         # K x is updated with the products K p of the conjugate gradients, and the norm that residuals are relative to
         # is kept, so that a step takes Hᵀ once besides their products. Every 16 steps both are computed anew, before
@@ -348,12 +338,12 @@ def splits(operator: Operator) -> TypeGuard[VaryingBlur]:
 
 
 def domain_of(problem: Problem) -> Domain:
-    """The domain that serves the problem's operator and boundary; a blur keeps it for other solves."""
+    """The domain that serves the problem's operator and boundary; a blur keeps a torus for other solves."""
     operator, dtype, device = problem.operator, problem.dtype, problem.device
     blur = operator.shift_invariant
-    if blur is None and not splits(operator):
-        return SceneDomain(operator, dtype, device)
-    kind: Any = SceneDomain if operator.boundary.continued else TorusDomain if blur else VaryingDomain
+    if operator.boundary.continued or (blur is None and not splits(operator)):
+        return SceneDomain(operator, dtype, device)  # which refers to the operator, so that it is not kept with that
+    kind: Any = TorusDomain if blur else VaryingDomain
     owner: Any = operator if blur is None else blur
     return owner.cached(("domain", dtype, device), lambda: kind(owner, dtype, device))
 
@@ -367,34 +357,22 @@ def _step(xp: ModuleType, a: Array, b: Array, k: Array, inverse: Array, rho: Arr
     b[...] = a * k
 
 
-class BlockMap:
+@contextmanager
+def block_map(problem: Problem, shape: tuple[int, ...]) -> Iterator[BlockMap]:
     """Maps a pixelwise step over blocks of rows that fit a core's cache, on all cores; on a GPU over whole frames.
 
-    Rows are along the first axis of space: those of a volume are its slices. A context: its threads end with it.
+    Rows are along the first axis of space: those of a volume are its slices. The threads end with the context.
     """
+    frames, channels, _, *rest = shape
+    bytes_of_a_block, whole = 1 << 19, problem.device.gpu is not None
+    row = channels * math.prod(rest) * problem.dtype.itemsize
+    most = max(8 if len(rest) < 2 else 1, bytes_of_a_block // row)
+    busy = not whole and cores() > 1 and math.prod(shape) >= 1 << 14
 
-    def __init__(self, problem: Problem, shape: tuple[int, ...]) -> None:
-        frames, channels, _, *rest = shape
-        self._frames = frames
-        self._whole = problem.device.gpu is not None
-        bytes_of_a_block = 1 << 19
-        row = channels * math.prod(rest) * problem.dtype.itemsize
-        self._rows = max(8 if len(rest) < 2 else 1, bytes_of_a_block // row)
-        count = cores()
-        busy = not self._whole and count > 1 and math.prod(shape) >= 1 << 14
-        self._pool = ThreadPoolExecutor(count) if busy else None
+    def run(step: Callable[[int, slice], object], rows: int) -> list:
+        size = rows if whole else most
+        work = [(i, slice(a, min(a + size, rows))) for i in range(frames) for a in range(0, rows, size)]
+        return list((pool.map if pool else map)(step, *zip(*work, strict=True)))
 
-    def __enter__(self) -> BlockMap:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def __call__(self, step: Callable[[int, slice], object], rows: int) -> list:
-        """`step(frame, rows)` for every block; its results, in order."""
-        size = rows if self._whole else self._rows
-        work = [(i, slice(a, min(a + size, rows))) for i in range(self._frames) for a in range(0, rows, size)]
-        if self._pool is None:
-            return [step(*w) for w in work]
-        return list(self._pool.map(step, *zip(*work, strict=True)))
+    with ThreadPoolExecutor(cores()) if busy else nullcontext() as pool:
+        yield run

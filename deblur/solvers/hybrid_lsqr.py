@@ -48,13 +48,8 @@ from .refine import MOST, tolerance
 DEFAULT_STEPS = 500
 
 
-def _pixels(problem: Problem) -> tuple[int, int]:
-    """Pixels of the image and of the scene."""
-    return math.prod(problem.operator.image_shape), math.prod(problem.operator.scene_shape)
-
-
 def _most_steps(problem: Problem) -> int:
-    return max(1, min(problem.stop.max_iterations or DEFAULT_STEPS, *_pixels(problem)))
+    return max(1, min(problem.stop.max_iterations or DEFAULT_STEPS, math.prod(problem.operator.image_shape)))
 
 
 def refuses(problem: Problem) -> str | None:
@@ -72,13 +67,12 @@ def memory(problem: Problem) -> float:
     That is the spectrum of H, and of each frame the product, the new vector and two of its parts; where the scene
     goes on beyond the frame, the data and the scene on which they are centred, too.
     """
-    operator, (image, scene) = problem.operator, _pixels(problem)
+    operator, (image, scene, torus, _) = problem.operator, problem.sizes
     norm, blur = operator.norm_bound, operator.shift_invariant
     reduction = problem.stop.rtol or 0.1 * _allowed(problem, norm) / norm**2
     steps = int(np.clip(0.5 * norm / np.sqrt(problem.lam) * np.log(2 / reduction), 1, _most_steps(problem)))
-    torus = 0 if blur is None else math.prod(blur.torus(problem.device).lengths)
     each = (vectors(steps) + operator.boundary.open) * (image + scene) + 4 * scene
-    return (torus + problem.frames * each) * problem.dtype.itemsize
+    return torus * (blur is not None) + problem.frames * each
 
 
 def prepare(problem: Problem) -> Factor:

@@ -47,7 +47,7 @@ from ..operators.blur import Blur, axis_matrix
 from ..operators.normal import two_a_place
 from ..problem import Factor, Problem
 from ..threads import all_cores
-from .spectrum import SpectralFactor, Spectrum
+from .spectrum import SpectralFactor, Spectrum, verification
 
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)  # relative to the largest entry
 # Pixels of an axis up to which a GPU multiplies with whole matrices: half of the operations are not worth the launches.
@@ -66,12 +66,12 @@ def refuses(problem: Problem) -> str | None:
 
 def memory(problem: Problem) -> float:
     """Bytes of the decompositions and of arrays of the scene's size."""
-    scene = problem.blur.scene_shape
-    squares = sum(n * n for n in scene)
-    arrays = (2 + 4 * problem.frames) * math.prod(scene)
-    if problem.device.gpu is not None and problem.axes == 3:  # the PSF's spectrum, with which a solution is verified
-        arrays += math.prod(scene) + math.prod(problem.blur.torus(problem.device).lengths)
-    return (6 * squares + arrays) * problem.dtype.itemsize
+    frames, (image, scene, torus, _) = problem.frames, problem.sizes
+    squares = 6 * sum(n * n for n in problem.blur.scene_shape) * problem.dtype.itemsize
+    if problem.axes == 3 and problem.device.gpu is None:  # data that are centred take two scenes more
+        return squares + 2 * image + 2 * frames * scene * problem.blur.boundary.open + verification(problem)
+    # The PSF's spectrum, with which a volume is verified.
+    return squares + (2 + 4 * frames) * scene + (scene + torus) * (problem.axes == 3)
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:

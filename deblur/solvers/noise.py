@@ -129,10 +129,7 @@ def _noise_blocks(g: Array, sides: tuple[int, ...]) -> tuple[list[np.ndarray], f
     Of the n blocks of a frame an array (3, n): mean values, and powers at middle and at the least frequencies.
     """
     if g.ndim < 2 or not shows_noise(g, 2):
-        raise ValueError(
-            f"the noise of an image of shape {g.shape} cannot be estimated: at least 4 x 4 pixels are "
-            "needed; give its standard deviation (noise=...)"
-        )
+        raise ValueError(f"the noise of {g.shape} pixels cannot be estimated: give noise=..., or 4 x 4 pixels or more")
     side = next((n for n in sides if 3 * n <= min(g.shape[-2:])), sides[-1])
     hann = np.hanning(side + 2)[1:-1]
     window = np.outer(hann, hann) / (hann @ hann)  # white noise keeps its power at each frequency
@@ -224,18 +221,13 @@ class NoiseModel(NamedTuple):
         likely = self.psf_error if self.psf_error > 0.3 else min(self.psf_error, 0.1)  # 0.3: JPEG
         return self.share * likely**2 if self.uncertainty else self.psf_error**2
 
-    @property
-    def contradicted(self) -> bool:
-        """Whether more is wrong than an error of the PSF explains: see `deblur.tuning.select.unexplained`."""
-        return self.psf_error > 0 and math.isinf(self.uncertainty)
-
     def __str__(self) -> str:
         words = f"standard deviation {self.read:.2g}"
         if self.gain:
             words += f"; photon gain {self.gain:.2g}: pixels are weighed by the inverse of their variance"
-        if self.contradicted:
-            words += f"; a blur by this PSF leaves {self.left:.2g} unexplained, in some places most of it; "
-            return words + "are the values proportional to light (see gamma), and is no light clipped?"
+        if self.left and math.isinf(self.uncertainty):
+            words += f"; a blur by this PSF leaves {self.left:.2g} unexplained"
+            return f"{words}: are the values proportional to light (see gamma), and is no light clipped?"
         if self.psf_error:
             source = f"±{self.uncertainty:.1g}, read off the image" if self.uncertainty else "given"
             words += f"; error of the PSF {self.psf_error:.2g} of its sum ({source}) leaves {self.left:.2g}"

@@ -6,10 +6,20 @@ Without weights, with a boundary that wraps, or with "reflect", the gradient and
 is the operator itself, and the first step is the direct solution. With bounds or another data fidelity ADMM solves
 the problem.
 
+Inside a wide hole of the weights the mean weight is far too large for all that changes slowly. There ΦTΦ is added to
+the preconditioner, for smoothings Φ over 0, 1, 3, 11, … pixels [1]_. With s = HᵀWH1 and the diagonal
+T⁻¹ = Φs + λ max |Φ|²|L|² it holds that ΦTΦ ≤ A⁻¹ on the range of Φ for the system's matrix A, since H and Φ have no
+negative entry and neither Φ1 nor the differences that a crop leaves are larger than before it: HᵀWH ≤ diag(s). So each
+smoothing raises no eigenvalue of the preconditioned system by more than one, and lowers none.
+
 A residual r leaves an error of the scene of up to ‖r‖/λ, if the regularizer is ‖f‖². Without a tolerance of the user
 the iteration ends when the relative residual is at most 1e-6 and that error at most 0.5 % of the scene. Differences
 determine the inside of a hole less: with them the second half of the iterations must have moved the scene by at most
 1 %, too. Where float32 cannot reach so small a residual, float64 continues.
+
+References
+----------
+.. [1] J. H. Bramble, J. E. Pasciak, J. Xu, Parallel multilevel preconditioners, Math. Comp. 55 (1990) 1-22.
 """
 
 from __future__ import annotations
@@ -20,13 +30,13 @@ from functools import cached_property
 
 import numpy as np
 
-from ..device import Array, Map, freed
+from ..device import Array, Map, Shape, freed
 from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..normalization import Scale, shifted
-from ..norms import norms
+from ..norms import combined, norms
 from ..problem import FLOAT64, Factor, Problem, Solution, history_of
-from ..terms import REGULARIZERS, is_quadratic
+from ..terms import ORDER, REGULARIZERS, is_quadratic
 from ..threads import all_cores
 from ..vector_ops import image_systems
 from . import admm
@@ -45,27 +55,44 @@ def memory(problem: Problem) -> float:
     """Bytes: see `deblur.problem`."""
     if not problem.quadratic:
         return admm.memory(problem)
-    operator, frames, size = problem.operator, problem.frames, problem.dtype.itemsize
-    shape = operator.scene_shape
-    scene, bordered, image = (math.prod(n) for n in (shape, [n + 2 for n in shape], operator.image_shape))
+    operator, frames, (image, scene, torus, _) = problem.operator, problem.frames, problem.sizes
     if problem.device.gpu is not None or operator.shift_invariant is None:
-        return (19.0 if problem.device.gpu is not None and problem.axes == 3 else 14.0) * scene * frames * size
+        return (19.0 if problem.device.gpu is not None and problem.axes == 3 else 14.0) * scene * frames
     # The PSF's spectrum; on the domain |K|², the inverse and, if it is a torus, K. A product lies in the memory of its
     # spectrum, unless it is folded.
-    torus, folds = math.prod(operator.shift_invariant.torus().lengths), operator.boundary.continued
+    folds = operator.boundary.continued
     spectra, product = (torus + 2 * scene, scene) if folds else (3 * torus, torus)
     most = 2 * torus + folds * scene  # the spectra of a product of H
     if (kind := REGULARIZERS[problem.regularizer][0].differences) != "identity":
         # That product, scene and difference with borders, the difference, its part of the sum, and the sum; of a mixed
         # difference a term.
-        most = product + 2 * bordered + (3 + (kind == "hessian")) * scene
+        most = product + 2 * scene + (3 + (kind == "hessian")) * scene
     # The data, the right-hand side, the first scene, x, r and p.
-    needed = spectra + frames * (image + product + 4 * scene + most)
+    needed: float = spectra + frames * (image + product + 4 * scene + most)
+    if (w := problem.fidelity.weights) is not None:
+        needed += 4 * frames * image  # with the mask, and a product or what finds holes
+        count = _fitting(w, operator.mean_blur.psf.shape, _times(operator.scene_shape)[1:])
+        needed += count * ((scene if folds else torus / 2) + scene)
     # float64 goes on where float32 cannot come as close as λ asks; what float32 holds stays. It also goes on where
     # parts beyond the frame still move, which is not known before.
     if problem.dtype != FLOAT64 and 5e-3 * (problem.lam or 1) < _rounding(problem.dtype) * operator.norm_bound**2:
         needed += needed + spectra + frames * scene
-    return needed * size + freed(torus * size)
+    return needed + freed(torus)
+
+
+def _fitting(weights: Array, psf: Shape, times: list[float]) -> int:
+    """How many smoothings fit into a hole of the weights with the PSF; 0 if no wide hole."""
+    from scipy.ndimage import maximum_filter
+
+    hole = [1] * (weights.ndim - len(psf))
+    sizes = ([*hole, *(n + int(4 * math.sqrt(2 * t)) for n in psf)] for t in times)
+    count = sum(float(maximum_filter(weights, size).min()) == 0 for size in sizes)
+    return count if count > 1 else 0
+
+
+def _times(shape: Shape) -> list[float]:
+    """Times t of the smoothings Φ = e^{−tΔ}, over √(2t) pixels each, that scenes of a shape may need."""
+    return [0.0, *(4.0 ** (2 * i - 1) for i in range(max(shape).bit_length() // 2))]
 
 
 def _rounding(dtype: np.dtype) -> float:
@@ -93,6 +120,27 @@ class Quadratic:
         # iterations.
         lam = (1 if shift_invariant else 20) * problem.lam
         self.inverse = domain.regularised(mean, lam, regularizer.differences, power)
+        self.holes = self._scales_of_holes(mean, domain.power if power is None else power)
+
+    def _scales_of_holes(self, mean: float, power: Array) -> list[tuple[Array | None, Array]]:
+        """Φ in frequency (None for I) and T of each smoothing that wide holes need; empty without a wide hole."""
+        problem, operator, xp = self.problem, self.problem.operator, self.problem.xp
+        w, found, widest = problem.fidelity.weights, [], 0.0
+        if w is None or not operator.nonnegative:
+            return []
+        s = operator.adjoint(w * operator.forward(xp.ones((1, 1, *operator.scene_shape), problem.dtype))).clip(0)
+        [regularizer] = REGULARIZERS[problem.regularizer]
+        squares = self.domain.symbol("gradient").astype(problem.dtype)
+        prior = problem.lam * squares ** ORDER[regularizer.differences]
+        for t in _times(operator.scene_shape):
+            by = xp.exp(-t * squares)
+            near = 1 / ((self.domain.filter(s, by) if t else s).clip(0) + (prior * by**2).max())
+            # What the preconditioner takes a bump of this width for, over the least that it is.
+            excess = float(((mean * power + prior) * by**2).sum() / (by**2).sum()) * float(near.max())
+            widest = max(widest, excess) if t >= 1 else widest
+            if excess > 10 and (not t or regularizer.differences != "identity"):
+                found.append((by if t else None, near))
+        return found if widest > 100 else []
 
     @cached_property
     def _exact(self) -> Quadratic:
@@ -168,7 +216,11 @@ class Quadratic:
             return max(excess, moved) if g.dtype == FLOAT64 else excess
 
         def precondition(r: Array) -> Array:
-            return self.domain.filter(r, self.inverse)
+            found = self.domain.filter(r, self.inverse)
+            for by, near in self.holes:
+                part = near * (r if by is None else self.domain.filter(r, by))
+                found = combined(found, part if by is None else self.domain.filter(part, by))
+            return found
 
         capture = problem.operator.shift_invariant is not None  # its FFT plans are cached
         ops, most = image_systems(right, measure, capture), self._most - done

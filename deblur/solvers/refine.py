@@ -44,13 +44,13 @@ def singular(problem: Problem, error: Exception, matrix: str = "HHᵀ + λI") ->
     )
 
 
-def refuse_singular(problem: Problem, largest: float, solve: Map, most: float = 1.0) -> None:
-    """Raise SingularMatrixError if λ is small and what `solve` makes of random numbers too large for the dtype to mean.
+def refuse_singular(problem: Problem, largest: float | None, solve: Map, most: float = 1.0) -> None:
+    """Raise SingularMatrixError if what `solve` makes of random numbers is too large for the dtype to mean.
 
-    `largest` is the largest entry of the matrix A, which `solve` inverts for right-hand sides (n, k), and `most` the
-    largest relative error that rounding may leave of them.
+    `largest` is the largest entry of the matrix A, which `solve` inverts for right-hand sides (n, k), or None if A is
+    not `close_to_singular`, and `most` the largest relative error that rounding may leave of them.
     """
-    if not close_to_singular(problem):
+    if largest is None:
         return
     given = random_sizes(problem.blur.image_shape, problem.dtype, problem.xp).reshape(-1, 1)
     with np.errstate(all="ignore"):

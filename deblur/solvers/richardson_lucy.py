@@ -72,11 +72,9 @@ from ..problem import Factor, Problem, Solution, history_of
 from ..threads import all_cores
 from . import admm, richardson_lucy_gpu
 from .counts import deviation, two_images
-from .domain import BlockMap
+from .domain import BlockMap, block_map
 from .start import all_weights, filled
-from .windows import cut
-
-_WINDOW = 256  # pixels of a side, at least, of the windows that stand for a large image; a quarter for a volume
+from .windows import cut, watched_sides, watched_step
 
 
 def refuses(problem: Problem) -> str | None:
@@ -103,36 +101,41 @@ def memory(problem: Problem) -> float:
     """Bytes of the final run, or of the run before it that finds how many iterations: see `deblur.problem`."""
     if problem.lam > 0:
         return admm.memory(_nonnegative(problem))
-    operator, size, more = problem.operator, problem.dtype.itemsize, problem.frames - 1
-    scene, image = math.prod(operator.scene_shape) * size, math.prod(operator.image_shape) * size
-    blur = operator.shift_invariant
+    operator, more, gpu = problem.operator, problem.frames - 1, problem.device.gpu is not None
+    blur, (image, scene, torus, folded) = operator.shift_invariant, problem.sizes
     if blur is None:
         return 16.0 * scene * problem.frames
-    torus = math.prod(blur.torus(problem.device).lengths) * size
+    folded *= operator.boundary.continued and problem.axes == 3 and not gpu
 
-    def run(frames: float, scene: float, torus: float, image: float) -> float:
-        # Of each frame point, scene, spectrum, of images twice, and image; Hᵀw, on a GPU another; the PSF's spectrum.
+    def run(frames: float, scene: float, torus: float, image: float, folded: float) -> float:
+        # Of each frame point, scene, spectrum, of images twice, image, what Hᵀ folds back; Hᵀw, on a GPU two; and K.
         # Of volumes on a GPU, in the beginning, the first scene and Hᵀw twice each, point and product on the torus.
-        if problem.device.gpu is not None and problem.axes == 3:
+        if gpu and problem.axes == 3:
             return frames * (4 * scene + 2 * torus + image * operator.boundary.continued) + torus
-        fixed = (1 + (problem.device.gpu is not None)) * scene + torus
-        return frames * (2 * scene + (1 + (problem.axes < 3)) * torus + image) + fixed
+        fixed = (1 + gpu) * scene + torus
+        return frames * (2 * scene + (1 + (problem.axes < 3)) * torus + image + folded) + fixed
 
-    final = run(1, scene, torus, image) + more * (scene + 1.2 * image) + 6.5 * scene * problem.stop.consensus
+    final = run(1, scene, torus, image, folded) + more * (scene + 1.2 * image) + 6.5 * scene * problem.stop.consensus
     if problem.stop.rtol is not None:
         return final + freed(torus)
-    sides = [min(n, side) for n, side in zip(blur.image_shape, _sides(blur.psf), strict=True)]
+    size, sides = problem.dtype.itemsize, [*map(min, blur.image_shape, watched_sides(blur.psf))]
     windows = 1 if image < 3 * size * math.prod(sides) else 2 if len(sides) == 3 else 4
     frames, part = 2 * windows, math.prod(sides) * size
-    found = run(frames, scene, torus, image)
+    found = run(frames, scene, torus, image, folded)
     if windows > 1:  # with weights of their own, beside both images
         watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) * size
-        found = run(frames, watched, watched, 2 * part) + 2 * image
-    step = _step(frames * (part if windows > 1 else image) / size, problem.axes)
+        found = run(frames, watched, watched, 2 * part, 0.0) + 2 * image
+    step = watched_step(frames * (part if windows > 1 else image) / size, problem.axes)
     found += 13 * frames * part / step**problem.axes + problem.frames * image  # scenes of earlier iterations
     # The noise is measured in blocks of a plane, in float64 with their spectra: they overlap by half, or are some.
     noise = min(4 * math.prod(blur.image_shape[-2:]), 1 << 22) * 16 * (problem.noise is None) + 2 * image
-    return max(found * (not problem.stop.consensus), max(final, noise) + freed(torus))
+    if problem.axes == 3 and not gpu:
+        # The darkest level, from half of the pixels along some axes: beside both images w, the PSF's spectrum, the
+        # light at each scene pixel, and Hᵀw. A run of it all has a scene, a product and terms of a divergence more.
+        coarse = 0.5 ** sum(m >= 8 and n >= 2 * m for n, m in zip(blur.image_shape, blur.psf.shape, strict=True))
+        darkest = image + 3 * torus + 1.1 * scene + (2.2 * scene + 4 * image + folded) * (windows == 1)
+        noise = max(noise, 2 * image * (1 + coarse * (coarse < 1)) + coarse * darkest)
+    return max(found * (not problem.stop.consensus), final, noise) + freed(torus)
 
 
 def prepare(problem: Problem) -> Factor:
@@ -239,13 +242,13 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
 def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
     """(the number of iterations after which f is expected nearest to the truth, whether it was found, words)."""
     where, psf = "", problem.operator.mean_blur.psf
-    sides = _sides(psf)
+    sides = watched_sides(psf)
     windows = cut(problem, both, w, side=sides, interior=True, most=2 if psf.ndim == 3 else None)
     if windows is not None:
         problem, both, w = windows
         start, where = None, f" in {len(both) // 2} windows of {by(both.shape[2:])} pixels"
     run = _Run(problem, both, w, watched=True)
-    step = _step(both.size, psf.ndim)
+    step = watched_step(both.size, psf.ndim)
     middle = [
         slice(c.start + (n - min(n, side)) // 2, c.start + (n + min(n, side)) // 2, step)
         for c, n, side in zip(problem.operator.crop, both.shape[2:], sides, strict=True)
@@ -274,16 +277,6 @@ def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, l
     return count, True, f"the error is expected to be least after {count} iterations{where}"
 
 
-def _sides(psf: np.ndarray) -> list[int]:
-    """Of the windows from which the number of iterations is found."""
-    return [max(_WINDOW, 3 * max(psf.shape)) if psf.ndim < 3 else max(_WINDOW // 4, 2 * max(psf.shape))] * psf.ndim
-
-
-def _step(pixels: float, axes: int) -> int:
-    """Of so many pixels, the n-th along each axis suffice: n."""
-    return max(int((pixels / _WINDOW**2) ** (1 / axes)), 1)
-
-
 def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
     """The level below which no scene pixel is taken to lie: from the darkest local mean of the image down, while one of
     two images with independent noise predicts the other no worse, then up by half a step and a quarter. Two pixels
@@ -304,15 +297,19 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
     padded = np.pad(blur.psf, [(0, m % 2 * (i - len(sizes) in halved)) for i, (m, _) in enumerate(sizes)])
     blur = Blur(coarse(padded) * 2 ** len(halved), both.shape[2:], str(blur.boundary))
     problem = replace(problem, operator=blur)
-    seen, light = map(blur.adjoint, (w, combined(combined(coarse(g), by=w), w, b=-problem.fidelity.background)))
+    light = combined(coarse(g), by=w)
+    light = blur.adjoint(combined(light, w, b=-problem.fidelity.background, out=light), True)
+    seen = blur.adjoint(w)
     least = g.dtype.type(0.9 * largest(seen))
-    means = pixelwise(lambda xp, x, y, least: xp.where(y < least, xp.inf, x / xp.maximum(y, least)), light, seen, least)
-    highest = min(float(means.min()) / blur.dc_gain, high)
-    del light, means, seen, g  # room for the runs
+    mean: Any = lambda xp, x, y, least: xp.where(y < least, xp.inf, x / xp.maximum(y, least))  # noqa: E731
+    planes = [float(pixelwise(mean, light[at], seen[at], least).min()) for at in np.ndindex(light.shape[:-2])]
+    highest = min(min(planes) / blur.dc_gain, high)
+    del light, seen, g  # room for the runs
     if not low < highest:
         return low
-    windows = cut(problem, both, w, side=_sides(blur.psf), interior=True, most=2)
+    windows = cut(problem, both, w, side=watched_sides(blur.psf), interior=True, most=2)
     problem, both, w = windows or (problem, both, w)
+    del blur  # with its spectrum
     one, other, w = (contiguous(x) for x in (both[::2], both[1::2], w[::2]))
 
     def unlikely(darkest: float) -> float:
@@ -413,7 +410,7 @@ class _Run:
 
         On a GPU `point` is valid for the last iteration alone, and one ahead for those that are watched.
         """
-        with BlockMap(self.problem, self.sensitivity.shape) as blocks:
+        with block_map(self.problem, self.sensitivity.shape) as blocks:
             if self.problem.device.gpu is not None:
                 steps: Any = richardson_lucy_gpu.GpuSteps(self, self.first(start), tolerance, limit)
             else:

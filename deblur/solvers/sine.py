@@ -64,7 +64,7 @@ from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import FLOAT64, Direct, Factor, Problem, Scenes
 from ..threads import all_cores
-from .refine import refuse_singular, scenes_of
+from .refine import close_to_singular, refuse_singular, scenes_of
 from .spectrum import SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
 
 
@@ -253,8 +253,8 @@ class _Antireflective(Direct):
             part = _Part(values, (xp.asarray(p), xp.asarray(q)), problem.lam)
             index = (..., xp.asarray(row_index)[:, None], xp.asarray(col_index))
             self._parts.append((index, part))
-        inverse = partial(self._solved, right=True)
-        refuse_singular(problem.in_float64, blur.norm_bound**2, inverse, most=0.05)
+        if close_to_singular(double := problem.in_float64):
+            refuse_singular(double, blur.norm_bound**2, partial(self._solved, right=True), most=0.05)
 
     def _coordinates(self, x: Array) -> Array:
         """Images to the coordinates W, and back, in place: W is symmetric and orthogonal."""

@@ -27,7 +27,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, is_cupy
+from ..device import Array, Device, freed, is_cupy
 from ..errors import SingularMatrixError
 from ..norms import combined
 from ..operators import torus_gpu
@@ -96,6 +96,15 @@ class SpectralFactor(Direct):
     @all_cores()
     def scenes(self, g: Array) -> Array:
         return self._spectrum.hht(g, self._lam) if self._hht else self._spectrum.filtered(g, self._by)
+
+
+def verification(problem: Problem) -> float:
+    """Bytes that a host takes beside a spectrum and the filter to verify volumes."""
+    image, scene, torus, reached = problem.sizes
+    # The PSF's spectrum; of each frame the scene, g − Hf, the spectrum in which Hᵀ of that lies, and λf, or what Hᵀ
+    # folds back.
+    folded = max(reached * problem.blur.boundary.continued, scene)
+    return torus + problem.frames * (scene + image + torus + folded) + freed(torus)
 
 
 def regular_from(dtype: np.dtype, largest: float) -> float:

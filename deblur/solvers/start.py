@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from .. import kernels
 from ..device import Array, Device, Shape, all_true, as_real, asnumpy, get_xp, is_cupy
 from ..operators.operator import Operator
-from ..operators.torus import Torus, corner
 from ..problem import Problem
+from ..threads import all_cores, on_cores
 
 #: An operator of less brightness, as a part of its gain, takes a picture's mean away.
 DIM = 1e-3
@@ -56,10 +57,24 @@ def smoothed(g: Array, axes: int = 2, wraps: bool = False, sigma: float = LOCAL)
     """Images (..., M, N) under a Gaussian with a standard deviation in pixels, as if their edge pixels went on."""
     if is_cupy(g):
         return _laid(g, g.shape[-axes:], (0,) * axes, wraps, sigma)
-    from scipy.ndimage import gaussian_filter1d
+    reach = int(4 * sigma + 0.5)
+    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
+    # Blocks of lines times a band matrix. scipy.ndimage takes longer to import than a small image to restore.
+    block = 4 * reach + 1
+    band = sum(w * np.eye(block, block + 2 * reach, i) for i, w in enumerate(weights / weights.sum())).astype(g.dtype)
 
-    for axis in range(-axes, 0):
-        g = gaussian_filter1d(g, sigma, axis=axis, mode="wrap" if wraps else "nearest")
+    def smooth(first: int) -> None:
+        at, some = np.arange(first - reach, min(first + block, n) + reach), out[first : first + block]
+        for i in range(0, lines.shape[-1], step):
+            seen = lines[at % n if wraps else at.clip(0, n - 1), ..., i : i + step]
+            mean = band[: len(some), : len(at)] @ seen.reshape(len(at), -1)
+            some[..., i : i + step] = mean.reshape(len(some), *seen.shape[1:])
+
+    with all_cores():
+        for axis in range(-axes, 0):
+            lines, n, g = np.moveaxis(g[None], axis, 0), g.shape[axis], np.empty_like(g)
+            out, step = np.moveaxis(g[None], axis, 0), 1 + (n * lines.shape[-1] << 12) // g.size  # 2 MB at most
+            on_cores(smooth, range(0, n, block))
     return g
 
 
@@ -93,16 +108,15 @@ def filled(g: Array, weights: Array | None) -> Array:
     visible = xp.broadcast_to(weights > 0, g.shape)
     if all_true(visible):
         return g
-    space = g.shape[2:]
-    torus = Torus([2 * n for n in space], Device.of(g))  # room for the Gaussian not to wrap round
-    spectra = [torus.analyse(xp.where(visible, part, 0).astype(g.dtype)) for part in (g, 1)]
+    space, fft = g.shape[2:], Device.of(g).fft
+    options: Any = {"axes": tuple(range(2, g.ndim)), "norm": "ortho"}  # the picture is mirrored at its edges
+    spectra = [fft.dctn(xp.where(visible, part, 0).astype(g.dtype), **options) for part in (g, 1)]
     out, missing = xp.where(visible, g, 0), ~visible
-    frequencies = [*(xp.fft.fftfreq(n) for n in torus.lengths[:-1]), xp.fft.rfftfreq(torus.lengths[-1])]
-    squares = sum(f**2 for f in xp.meshgrid(*frequencies, indexing="ij", sparse=True))
+    squares = sum(f**2 for f in xp.meshgrid(*[xp.arange(n) / (2 * n) for n in space], indexing="ij", sparse=True))
     sigma = 1.0
     while not all_true(~missing):
         low = xp.exp(-2 * (np.pi * sigma) ** 2 * squares).astype(g.dtype)
-        total, count = (corner(torus.synthesise(s * low), space) for s in spectra)
+        total, count = (fft.idctn(s * low, **options) for s in spectra)
         reached = missing & (count > 1e-3)
         out = xp.where(reached, total / xp.where(reached, count, 1), out)
         missing &= ~reached

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import product
 
@@ -14,13 +14,14 @@ from ..norms import combined, largest, outer
 from ..operators.torus import Torus
 
 
-def power_of(g: Array, side: int) -> np.ndarray:
-    """Mean power of windows of some frames, under Hann's taper: the half spectrum. White noise has its variance."""
+def power_of(g: Array, side: int, windows: Sequence[int]) -> np.ndarray:
+    """Mean power of windows of some frames, so many along each axis, under Hann's taper: the half spectrum. White noise
+    has its variance."""
     device = Device.of(g)
     taper = np.sin(np.pi * (np.arange(side) + 0.5) / side) ** 2
     dtype = np.float64 if device.gpu is None else g.dtype
     window = outer(*[device.xp.asarray((taper / np.linalg.norm(taper)).astype(dtype))] * 2)
-    starts = [np.rint(np.linspace(0, n - side, min(-(-n // side), 3))).astype(int) for n in g.shape[-2:]]
+    starts = [np.rint(np.linspace(0, n - side, k)).astype(int) for n, k in zip(g.shape[-2:], windows, strict=True)]
     at = [*product(g.reshape(-1, *g.shape[-2:])[:3], *starts)]
     parts = (combined(frame[top : top + side, left : left + side], by=window) for frame, top, left in at)
     return asnumpy(summed_power(Torus((side, side), device), parts)).astype(np.float64).reshape(side, -1) / len(at)
@@ -151,7 +152,7 @@ def fitted_spectrum(g: Array, psf: np.ndarray) -> tuple[Cells, np.ndarray] | Non
     if side < max(32, 2 * max(psf.shape)) or abs(psf.sum()) <= 1e-3 * abs(psf).sum():
         return None
     found = cells(side, psf.shape, np.ascontiguousarray(psf, np.float64).tobytes())
-    means = found.means(power_of(g, side))
+    means = found.means(power_of(g, side, [min(-(-n // side), 3) for n in g.shape[-2:]]))
     shows = means.max() > (max(1e-12, 8 * float(np.finfo(g.dtype).eps)) * largest(g)) ** 2
     return (found, means) if shows else None
 

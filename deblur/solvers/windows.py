@@ -11,12 +11,24 @@ from ..device import Array
 from ..operators.blur import Blur
 from ..problem import Problem
 
+_WINDOW = 256  # pixels of a side, at least, of the windows that stand for a large image; a quarter for a volume
+
 
 def side_for(psf: Array) -> list[int]:
     """Sides, in pixels, of the windows that λ is chosen from; for volumes about as many as for images."""
     if psf.ndim == 2:
         return [max(128, 3 * max(psf.shape))] * 2
     return [max(round(128 ** (2 / psf.ndim)), 3 * m) for m in psf.shape]
+
+
+def watched_sides(psf: Array) -> list[int]:
+    """Of the windows from which the number of iterations is found."""
+    return [max(_WINDOW, 3 * max(psf.shape)) if psf.ndim < 3 else max(_WINDOW // 4, 2 * max(psf.shape))] * psf.ndim
+
+
+def watched_step(pixels: float, axes: int) -> int:
+    """Of so many pixels, the n-th along each axis suffice: n."""
+    return max(int((pixels / _WINDOW**2) ** (1 / axes)), 1)
 
 
 def cut(

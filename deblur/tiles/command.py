@@ -15,8 +15,8 @@ import numpy as np
 from .. import image, terminal
 from ..arguments import axes_chooser
 from ..errors import ConvergenceError
-from ..options import Options
-from .options import TOLERANCE
+from ..options import Options, defaults
+from .options import TOLERANCE, PlanOptions
 from .plan import plan_tiles
 
 
@@ -123,7 +123,7 @@ def plan(args: argparse.Namespace) -> int:
     --safe : flag
         Use the bound that no image can exceed.
     """
-    names = ("tolerance", "boundary", "method", "prior", "dtype", "memory", "chunk", "safe")
-    planned = plan_tiles(args.psf[1], args.lam, args.shape, **{name: getattr(args, name) for name in names})
+    options: Any = {name: getattr(args, name) for name in defaults(PlanOptions) if name in args}
+    planned = plan_tiles(args.psf[1], args.lam, args.shape, **options)
     terminal.report(str(planned))
     return 0

@@ -13,7 +13,7 @@ from uuid import uuid4
 import numpy as np
 
 from ..device import CPU, Array, Device
-from ..errors import MethodError
+from ..errors import MethodError, as_number
 from ..frames import Frames
 from ..image import as_float
 from ..image.light import unbent
@@ -98,7 +98,7 @@ class Recipe:
 
 
 def decide(
-    psfs: np.ndarray, shape: tuple[int, ...], lam: float | str, options: Options, corners: Lazy, samples: Lazy
+    psfs: Array, shape: tuple[int, ...], lam: float | str, options: Options, seam: float, corners: Lazy, samples: Lazy
 ) -> Recipe:
     """Decide everything that must be the same in all tiles.
 
@@ -110,6 +110,8 @@ def decide(
         Of the image.
     lam : float or str
     options : Options
+    seam : float
+        The largest error at a seam, as a part of the range.
     corners, samples : callable
         Return the image's corners put together, (1, c, M, N), and windows spread over it, (n, c, M, N); called only
         where a decision needs them.
@@ -130,12 +132,12 @@ def decide(
     options["boundary"] = str(problem.operator.boundary)
     if request.method != "auto":  # a method that cannot serve is refused now, and not in a tile
         named(request.method, problem)
-    if not problem.asked:
+    if request.linear:
         options["prior"] = request.prior
     lam, lam_reason = request.rule, request.lam_reason
     if isinstance(lam, str):
         lam, lam_reason, options["prior"] = _choose_lam(psf, request, options, samples())
-        if problem.asked:
+        if not request.linear:
             del options["prior"]
     if request.method == "richardson-lucy" and lam == 0 and problem.stop.rtol is None:
         raise MethodError(
@@ -144,6 +146,10 @@ def decide(
         )
     if problem.asked and request.noise is None:  # methods would estimate it from each tile
         options["noise"] = float(estimate_noise(samples().astype(np.float64), axes=problem.axes))
+    if problem.quadratic and not request.linear and problem.stop.rtol is None:
+        # An iteration that ends early leaves an error, too: most where pixels are known from their neighbours alone.
+        seam = as_number(seam) * float(np.ptp(samples()) / (abs(samples()).max() or 1.0))
+        options["rtol"] = max(1e-13, 0.02 * seam * float(lam) / problem.operator.norm_bound**2)
     return Recipe(psfs, float(lam), options["dtype"], options, lam_reason, request.boundary_reason, not problem.asked)
 
 

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..frames import min_float_dtype
-from ..image import Metadata, as_float, check_replaceable, replace_store
+from ..image import Metadata, as_float, check_replaceable, read_stored, replace_store
+from ..image.arrays import looks_coloured
 from ..image.axes import in_order
 from ..image.metadata import of_tiff
 from ..image.reading import Refusal, check_set
@@ -81,19 +82,19 @@ class Source:
             if self.name.lower().endswith((".tif", ".tiff")):
                 source = StoredTiff(self.name)
                 self.metadata = source.metadata
-            else:
-                self.group, source, self.metadata = largest_level(self.name)
+            else:  # the command restores images, and no lines
+                self.group, source, self.metadata = largest_level(self.name, 2 if choose else 0)
             if choose is not None:
                 self.metadata, where = choose(self.metadata)
             if isinstance(source, StoredTiff):
                 self.metadata, order = in_order(self.metadata)
                 source.axes[: len(order)] = [source.axes[i] for i in order]
                 where = tuple(where[i] for i in order if where)
-            pages, known = len(self.metadata.sizes), set(self.metadata.axes) <= set("TCZ")
-            if self.group or (self.metadata.axes and known and stack_axis is None):
+            pages, axes = len(self.metadata.sizes), self.metadata.axes
+            framed = (choose and not looks_coloured(source.shape)) or (axes and set(axes) <= set("TCZ"))
+            if self.group or (framed and stack_axis is None):
                 channel_axis = pages + 2 if source.ndim > pages + 2 else None
-                letters = self.metadata.axes.ljust(pages)
-                stack_axis = tuple(i for i, a in enumerate(letters) if a != "Z" or psf_axes < 3) or None
+                stack_axis = tuple(i for i, a in enumerate(axes.ljust(pages)) if a != "Z" or psf_axes < 3) or None
         if source.dtype.kind not in "biuf" or 0 in source.shape:
             raise ValueError(f"{self.name or 'the image'} holds {source.dtype} {source.shape}, not real numbers")
         self.channel_axis, self.stack_axis = channel_axis, stack_axis
@@ -201,11 +202,13 @@ class Reader:
 class StoredTiff:
     """A TIFF file that is read where it is sliced, mapped or by its tiles; travels to other processes as a name.
 
+    One that only Pillow decodes is read whole, and travels as an array.
+
     `axes` are the places of its axes in the file, where planar colours lie before the rows.
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path, self._whole = path, None
         import tifffile
 
         try:
@@ -218,7 +221,10 @@ class StoredTiff:
                     self.axes.append(self.axes.pop(series.axes.find("S")))
                 pages = series.axes.partition("Y")[0].replace("S", "")
                 self.metadata = of_tiff(tiff, f, pages, self.shape[: len(pages)])
-            self[(slice(1),) * self.ndim]
+            try:
+                self[(slice(1),) * self.ndim]
+            except ValueError:  # a compression that tifffile does not know without imagecodecs, and Pillow may
+                self._whole = read_stored(path)[0].reshape(self.shape).transpose(np.argsort(self.axes))
         except Refusal as error:
             raise ValueError(f"{path} {error}") from None
         except Exception as error:  # each codec has its own
@@ -232,8 +238,9 @@ class StoredTiff:
         import tifffile
 
         region = tuple(at[self.axes.index(i)] for i in range(self.ndim))
-        if self._in_one_piece:
-            return np.array(tifffile.memmap(self.path, mode="r")[region].transpose(self.axes))
+        if self._in_one_piece or self._whole is not None:
+            stored = tifffile.memmap(self.path, mode="r") if self._whole is None else self._whole
+            return np.array(stored[region].transpose(self.axes))
         with tifffile.TiffFile(self.path) as tiff:
             store = tiff.series[0].aszarr(level=0)
             return import_zarr().open_array(store, mode="r")[region].transpose(self.axes)
@@ -241,10 +248,7 @@ class StoredTiff:
 
 @contextmanager
 def locked(target: str) -> Iterator[None]:
-    """Hold the lock of a store while it is written: BlockingIOError if another process or thread does.
-
-    That the disk is full is said with what to do about it.
-    """
+    """Hold the lock of a store while it is written: BlockingIOError if another process or thread does."""
     import locket
 
     path = Path(f"{os.path.realpath(target)}.lock")
@@ -263,11 +267,6 @@ def locked(target: str) -> Iterator[None]:
         lock = None  # a file system without locks
     try:
         yield
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        words = "the disk is full; every written chunk is whole, and the same call goes on once there is room"
-        raise OSError(errno.ENOSPC, words) from error
     finally:
         path.unlink(missing_ok=True)
         if lock is not None:

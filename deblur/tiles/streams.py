@@ -20,7 +20,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ..errors import check_callback
+from ..errors import check_callback, naming
 from ..image import check_output
 from ..image.stores import open_store
 from ..options import Options, takes_options
@@ -145,8 +145,8 @@ def stream(
     ----------
     source : path or zarr.Array
         A zarr array, an OME-Zarr group (versions 0.4 and 0.5: axes, scales and channels are kept and the pyramid is
-        written anew) or a TIFF file, mapped or, in pieces or compressed, read piece by piece. Of OME-Zarr all axes
-        but those of the PSF, y and x or z, y and x, are frames.
+        written anew) or a TIFF file, mapped or, in pieces or compressed, read piece by piece (whole, if only Pillow
+        decodes it). Of OME-Zarr all axes but those of the PSF, y and x or z, y and x, are frames.
     target : path
         The zarr store to write: an array, or a group where `source` is OME-Zarr. Floats, for volumes of integers in
         the unit of these; NaN where a tile failed.
@@ -186,7 +186,8 @@ def stream(
     given |= {"workers": threads, "memory": memory, "chunk": image.chunk}
     given |= {"channel_axis": image.channel_axis, "stack_axis": image.stack_axis}
     asked = _asked(image, psf, lam, [given[k] for k in ("tolerance", "safe", "tile", "overlap")], rest)
-    with stores.locked(path):
+    full = "every written chunk is whole, and the same call goes on once there is room"
+    with stores.locked(path), naming(path, then=full):
         earlier = stores.begun(path, asked, overwrite)
         if earlier:  # λ and plan are those of the first start, whatever memory there is now
             lam, rest["boundary"] = earlier["lam"], earlier["boundary"]

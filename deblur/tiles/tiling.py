@@ -129,7 +129,7 @@ class Tiling:
         if isinstance(lam, str) and psfs.ndim == 3:
             psfs = np.stack([without_cut_off_noise(one) for one in psfs])
         self._psf_shape, self._side = psfs.shape[1:], round(_SAMPLE ** (2 / len(layout.space)))
-        decided = decide(psfs, layout.space, lam, rest, self._corners, lambda: self.samples)
+        decided = decide(psfs, layout.space, lam, rest, given["tolerance"], self._corners, lambda: self.samples)
         self.lam = decided.lam
         self.lam_reason, self.boundary_reason = decided.lam_reason, decided.boundary_reason
         device = given["device"]

@@ -73,9 +73,9 @@ _RTOL, _RTOL_EXACT = (7e-3, 5e-2, 1.7), (5e-4, 1e-2, 0.2)
 # The best λ for the scene over that for the blurred scene, which "gcv" and "sure" estimate, where R is a norm; and
 # for the collaborative filter, whose pilot may be smoother than the best picture.
 _SCENE, _SCENE_OF_PILOT = 0.65, 0.8
-# The least deviation of the noise, over the largest value, that the data are perturbed with. For a picture with less
+#: The least deviation of the noise, over the largest value, that the data are perturbed with. For a picture with less
 # noise λ is too large by about as much; what it is multiplied by at least.
-_PERTURBED, _QUIET = 5e-4, 0.0625
+PERTURBED, _QUIET = 5e-4, 0.0625
 # λ of plug and play over the variance of the noise, for a blur that lets nothing through; the least noise over the
 # image's size that is assumed.
 _OF_NOISE, _LEAST_NOISE = 0.5, 2e-3
@@ -279,8 +279,8 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
             nu = max(nu, problem.noise.level**2 - problem.noise.left**2)
     size = largest(g) or 1.0
     if problem.regularizer == "denoiser":
-        if problem.noise is not None:  # a denoiser takes what lies in few places for the picture
-            nu = 4 * nu if problem.noise.contradicted else nu + problem.noise.left**2
+        # A denoiser takes what lies in few places for the picture.
+        nu += 0.0 if problem.noise is None else problem.noise.left**2
         return _strength(problem, nu, size, counts, "estimated" if noise is None else "given")
     if not largest(g):
         lam, remark = math.sqrt(_FLOOR * _CEILING), "the curve is flat: the image is zero"
@@ -295,19 +295,25 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         # A boundary that may not fit shows at the edges only, which no window has.
         windows = cut(problem, g, problem.fidelity.weights, side=side_for(blur.psf))
         problem, g = windows[:2] if windows else (problem, g)
-    floor = 1e-8 * size if counts else (_PERTURBED * size) ** 2
+    floor = 1e-8 * size if counts else (PERTURBED * size) ** 2
+    find = _root if rule == "discrepancy" else _minimise
+    while True:
+        observer = _Observer(problem, g, rule, max(nu, floor), prepare)
+        observer.nu = nu  # the floor is only for the perturbation and the start of the search
+        scale = 1.0 if is_quadratic(problem.regularizer) or counts else observer.scale
+        low, high = _FLOOR * scale, _CEILING * scale
+        ends = math.log(low), math.log(high)
+        start = math.log(_start(problem, g, max(nu, floor)))
+        lam, remark, converged = find(observer, min(max(start, ends[0]), ends[1]), *ends)
+        lambdas = sorted(observer.seen)
+        values, degrees, sizes = zip(*map(observer.seen.__getitem__, lambdas), strict=True)
+        shown, degree = min(zip(values, degrees, strict=True))
+        shown *= 1 - degree
+        if rule != "gcv" or counts or not predictive or nu <= max(floor, 5 * shown):
+            break
+        nu = shown  # what passed for noise was detail: the residual has less
     if predictive and not counts:
         factor *= min(max(math.sqrt(nu / floor), _QUIET), 1.0)
-    observer = _Observer(problem, g, rule, max(nu, floor), prepare)
-    observer.nu = nu  # the floor is only for the perturbation and the start of the search
-    scale = 1.0 if is_quadratic(problem.regularizer) or counts else observer.scale
-    low, high = _FLOOR * scale, _CEILING * scale
-    find = _root if rule == "discrepancy" else _minimise
-    ends = math.log(low), math.log(high)
-    start = math.log(_start(problem, g, max(nu, floor)))
-    lam, remark, converged = find(observer, min(max(start, ends[0]), ends[1]), *ends)
-    lambdas = sorted(observer.seen)
-    values, degrees, sizes = zip(*map(observer.seen.__getitem__, lambdas), strict=True)
     if converged and _grows(lambdas, sizes, lam):
         converged, remark = False, "; ".join(filter(None, [remark, AMPLIFIED]))
     lam = min(max(lam * factor, low), high)

@@ -391,7 +391,7 @@ def _coloured(choice: LambdaChoice, sums: FilterSums, fits: bool) -> LambdaChoic
     It has converged if the boundary `fits`. Small images have too few values in an octave to tell noise from texture.
     """
     small = choice.rule != "gcv" or sums.pixels < SMALL / 2
-    if small or sums.solution(choice.lam) <= 3 * sums.solution(sums.balanced(choice.lambdas, 16.0)):
+    if small or sums.solution(choice.lam) <= 3 * sums.solution(sums.balanced(choice.lambdas)):
         return choice
     lam = sums.balanced(choice.lambdas, 2.0, typical=fits)
     reason = explained(lam, "gcv", f"by {sums.decomposition}", "", COLOURED)

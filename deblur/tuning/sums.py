@@ -131,13 +131,14 @@ class FilterSums:
         growth = here / np.where(above > 0, above, 1.0)
         return bool(growth[0] > GROWTH**2 * growth.min())
 
-    def balanced(self, lambdas: np.ndarray, beyond: float, typical: bool = False) -> float:
+    def balanced(self, lambdas: np.ndarray, beyond: float | None = None, typical: bool = False) -> float:
         """The λ of least expected error ‖f_λ − f‖², for noise of any colour.
 
         The power seen in an octave of σ², over what is passed of a scene whose parts are alike, falls with the octaves
-        for a scene, and rises for noise: it is noise from where it is `beyond` times its least, and all of it from 16
-        times. The octaves before have as much noise. If `typical`, the power is at first the median over eighths of an
-        octave: a texture has its power in few, but so does the error of a boundary that does not fit.
+        for a scene, and rises for noise: from `beyond` times its least on it is noise in part, and from 16 times in
+        all, which is the default of `beyond`. The octaves before have as much noise. If `typical`, the power is at
+        first the median over eighths of an octave: a texture has its power in few, but so does the error of a boundary
+        that does not fit.
         """
         least, both = 2.0**-80 * self.top, (self.operator, self.values)
         part, of_power = ((8 * np.log2(self.top / np.maximum(x, least))).astype(int) for x in both)
@@ -150,8 +151,8 @@ class FilterSums:
         if typical and self.operator is self.values:
             shown = count * np.nanmedian(seen / np.where(parts > 0, parts, np.nan), axis=1)
         scene = passed * np.minimum.accumulate(shown / passed)
-        shown = np.where(shown > 16 * scene, power, shown)  # all of it is noise
-        found = np.where(shown > beyond * scene, shown - scene, 0)
+        shown = np.where(shown > (most := 16) * scene, power, shown)
+        found = np.where(shown > (beyond or most) * scene, shown - scene, 0)
         noise = np.minimum(np.maximum(count * np.maximum.accumulate((found / count)[::-1])[::-1], found), power)
         s2, lam = passed / count, lambdas[:, None]
         error = (lam**2 * (power - noise) / s2 + s2 * noise) / (s2 + lam) ** 2

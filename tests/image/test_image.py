@@ -301,8 +301,7 @@ def test_deep_png_of_every_kind_keeps_every_bit(tmp_path, rng, shape, colour_typ
     parts = [a[top::down, left::right] for top, left, down, right in ADAM7] if interlace else [a]
     lines = [row.tobytes() for part in parts for row in part if part.size]
     content = png(lines, shape[1], 16, colour_type, height=shape[0], interlace=interlace)
-    found = samples_of(tmp_path / "a.png", content)
-    np.testing.assert_array_equal(found.reshape(a.shape), a)
+    np.testing.assert_array_equal(samples_of(tmp_path / "a.png", content).reshape(a.shape), a)
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3, 4])

@@ -56,8 +56,7 @@ def test_the_way_back_brings_every_level_back(xp):
     light = image.linear_light(beyond)
     np.testing.assert_allclose(asnumpy(image.srgb(light)), asnumpy(beyond), atol=1e-14)
     assert bool((light[1:] > light[:-1]).all())
-    single = beyond.astype(np.float32)
-    assert image.srgb(image.linear_light(single)).dtype == np.float32
+    assert image.srgb(image.linear_light(beyond.astype(np.float32))).dtype == np.float32
 
 
 # -- restorations ------------------------------------------------------------------------------
@@ -142,8 +141,7 @@ def test_what_a_sensor_clipped_is_found_and_nothing_else(rng, xp):
 
 @pytest.mark.parametrize("quality", [95, 98])
 def test_clipped_pixels_are_found_in_a_jpeg(rng, quality):
-    scene = lamps(9, rng)
-    light = deblur.degrade(scene, PSF, boundary="unknown", noise=0.002, seed=0)
+    light = deblur.degrade(lamps(9, rng), PSF, boundary="unknown", noise=0.002, seed=0)
     colours = np.stack([light, 0.8 * light, 0.6 * light], axis=-1)
     buffer = io.BytesIO()
     g = np.rint(255 * image.srgb(np.clip(colours, 0, 1))).astype(np.uint8)

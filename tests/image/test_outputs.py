@@ -33,7 +33,7 @@ STORES = [
 ]
 FILES = [
     *("a.png", "hard.png", "soft.png", "psfs/0.tif", "linked.tif"),
-    *("psf.npy", "psfs/out.png", "new.png", "a.zarr"),
+    *("psf.npy", "psfs/out.png", "new.png", "a.zarr", "loop.png"),
 ]
 
 
@@ -57,6 +57,7 @@ def world(tmp_path, rng):
     image.write(at / "a.png", g)
     os.link(at / "a.png", at / "hard.png")
     (at / "soft.png").symlink_to("a.png")
+    (at / "loop.png").symlink_to("loop.png")
     h = deblur.psf.gaussian(3, 0.8)
     deblur.psf.save(at / "psf.npy", deblur.psf.disk(1))
     (at / "psfs").mkdir()
@@ -100,6 +101,7 @@ def test_no_drawn_output_changes_a_byte_of_an_input(seed, world, tmp_path, monke
         run = ["reconstruct", said_in, "-o", said_out, *psf, "--lam", "1e-2", "--force"]
         code = main([*run, "--boundary", "reflect"])
         assert [content(path) for path in inputs] == before, run
+        assert os.path.islink(world / "loop.png"), run
         assert all((world / folder / "notes.txt").exists() for folder in ("notes.zarr", "mixed.zarr")), run
         error = capsys.readouterr().err
         assert (code, error.count("\n")) in ((0, 0), (2, 1)), (run, error)

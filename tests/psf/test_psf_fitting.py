@@ -48,7 +48,7 @@ def test_intervals_hold_the_truth_of_noisy_displaced_counts(kind):
 
 def test_a_round_gaussian_is_no_moffat_and_a_moffat_no_gaussian(rng):
     """Both have two parameters, and one of a round Gaussian is left to follow the noise, as is beta of the Moffat."""
-    for h, kind in ((psf.gaussian(21, 2.0), "gaussian"), (psf.moffat(21, 4.5, 5.0), "moffat")):
+    for h, kind in ((psf.gaussian(17, 2.0), "gaussian"), (psf.moffat(17, 4.5, 5.0), "moffat")):
         noisy = h / h.max() + 0.01 * rng.standard_normal((16, *h.shape))
         assert [psf.fit(a, of="psf").details["kind"] for a in noisy] == [kind] * 16
 
@@ -80,6 +80,8 @@ def test_motion_is_found_in_an_image_alone_and_not_taken_for_defocus():
     assert abs(found.details["angle"] - 25) < 1.0
     assert found.details["length_interval"][0] <= 13 <= found.details["length_interval"][1]
     assert found.status is psf.PSFStatus.ROUGH
+    line = psf.fit(psf.motion(13, 0)).details  # one row
+    assert (line["kind"], round(line["length"], 3), np.round(line["place"], 3).tolist()) == ("motion", 13, [0, 6])
 
 
 @pytest.mark.parametrize("h", [psf.delta(3), psf.gaussian(11, 1.5)], ids=["sharp", "gaussian"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from refusals import refused
+from structured import relative_error
 
 import deblur
 from deblur import psf
@@ -37,10 +38,6 @@ def truth(shape, profile=blob):
     y, x = (np.arange(n) - (n - 1) // 2 for n in shape)
     h = profile(y[:, None], x[None, :])
     return h / h.sum()
-
-
-def relative_error(found, expected):
-    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("size", [None, 15, (14, 17)])

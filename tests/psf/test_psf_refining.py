@@ -7,6 +7,7 @@ from scipy.signal import convolve2d
 
 import deblur
 from deblur import cli, image, psf
+from deblur.psf import refining
 from deblur.psf.estimate import placed
 
 
@@ -42,6 +43,15 @@ def test_the_error_falls_to_two_fifths_and_its_cause_is_named(name):
     assert name in found.details["changed"]
     assert low < found.details[name] < high
     assert found.error < found.details["error_before"]
+
+
+def test_edges_agree_with_a_true_change_oppose_its_reverse_and_may_forbid_it(monkeypatch):
+    truth, given, noise, _ = CASES["scale"]
+    picture, change = blurred(truth, noise), np.array([0, np.log(1.05) / refining.PARAMETERS["scale"], 0])
+    agreed, opposed = (refining._Posterior(picture, given)._agreement(0 * change, x) for x in (change, -change))
+    assert opposed < -0.4 < 0.4 < agreed
+    monkeypatch.setattr(refining._Posterior, "_agreement", lambda *_: -1.0)
+    assert psf.refine(picture, given).details["changed"] == "nothing"
 
 
 def test_the_command_corrects_a_file_as_the_sensor_has_it(tmp_path, monkeypatch):

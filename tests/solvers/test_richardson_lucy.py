@@ -18,7 +18,7 @@ from deblur.degradation import degrade
 from deblur.device import asnumpy, get_xp, random_signs
 from deblur.metrics import psnr
 from deblur.operators.blur import Blur
-from deblur.solvers import counts, richardson_lucy
+from deblur.solvers import counts, richardson_lucy, windows
 from deblur.solvers.noise import NoiseModel
 from deblur.solvers.richardson_lucy import refuses
 
@@ -181,7 +181,7 @@ def test_windows_stop_a_large_image_where_the_whole_would(monkeypatch):
     blur = Blur(psf, g.shape, "unknown")
     whole = restored(blur, g)
     assert "windows" not in whole.why
-    monkeypatch.setattr(richardson_lucy, "_WINDOW", 96)
+    monkeypatch.setattr(windows, "_WINDOW", 96)
     parts = restored(blur, g)
     assert "windows of 96 x 96 pixels" in parts.why
     assert parts.scene.shape == whole.scene.shape

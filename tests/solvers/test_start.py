@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter
 
 from deblur.device import asnumpy
 from deblur.operators.blur import Blur
-from deblur.solvers.start import continued, prior_scene
+from deblur.solvers.start import continued, prior_scene, smoothed
 
 SHAPES = [((7, 7), (5, 4)), ((2, 3, 70, 9), (5, 4)), ((2, 9, 20, 31), (3, 5, 4)), ((90,), (7,))]
 ASYMMETRIC = np.array([[1.0, 4.0, 2.0], [0.0, 3.0, 1.0], [0.0, 1.0, 0.5], [0.2, 0.0, 0.0]]) / 12.7
@@ -28,6 +29,14 @@ def test_the_prior_lies_where_the_image_does():
     inside = prior[blur.crop]
     assert np.unravel_index(inside.argmax(), inside.shape) == (12, 20)
     assert prior_scene(blur, g.astype(np.float32)).dtype == np.float32
+
+
+@pytest.mark.parametrize(("shape", "psf"), SHAPES)
+def test_smoothing_is_a_gaussian(rng, shape, psf):
+    for wraps, mode, dtype in ((False, "nearest", np.float32), (True, "wrap", np.float64)):
+        g = rng.standard_normal(shape).astype(dtype)
+        wanted = gaussian_filter(g, 3.0, mode=mode, axes=range(-len(psf), 0))
+        np.testing.assert_allclose(smoothed(g, len(psf), wraps, 3.0), wanted, rtol=0, atol=4 * np.finfo(dtype).eps)
 
 
 @pytest.mark.gpu

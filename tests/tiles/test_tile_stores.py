@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from refusals import refused
 
 import deblur
@@ -401,6 +402,9 @@ def test_a_tiff_is_read_in_tiles_however_it_is_stored(picture, tmp_path):
         tifffile.imwrite(tmp_path / "in.tif", picture, **how)
         stream(tmp_path / "in.tif", tmp_path / "out.zarr", H, LAM, check=False, overwrite=True, **ASKED)
         np.testing.assert_array_equal(read(tmp_path / "out.zarr"), deblur.tiled(picture, H, LAM, **ASKED))
+    Image.fromarray(picture).save(tmp_path / "lzw.tif", compression="tiff_lzw")  # not by tifffile alone
+    stream(tmp_path / "lzw.tif", tmp_path / "lzw.zarr", H, LAM, check=False, **ASKED)
+    np.testing.assert_array_equal(read(tmp_path / "lzw.zarr"), deblur.tiled(picture, H, LAM, **ASKED))
     (tmp_path / "cut.tif").write_bytes((tmp_path / "in.tif").read_bytes()[:7])
     sizes = 'DimensionOrder="XYCZT" Type="float" SizeX="256" SizeY="224" SizeZ="2" SizeC="1" SizeT="1"'
     pixels = f'<Pixels {sizes}><TiffData IFD="0"/><TiffData FirstZ="1"><UUID FileName="b.tif">b</UUID>'

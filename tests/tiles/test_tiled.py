@@ -58,11 +58,13 @@ def test_tiles_are_the_picture_solved_whole(h, boundary, rng):
 
 
 @pytest.mark.parametrize("boundary", ["reflect", "unknown"])
-@pytest.mark.parametrize(("method", "prior"), [("auto", "smooth"), ("pcg", "zero"), ("gradient", "auto")])
+@pytest.mark.parametrize(
+    ("method", "prior"), [("auto", "smooth"), ("pcg", "zero"), ("gradient", "auto"), ("identity", "auto")]
+)
 def test_methods_and_priors(method, prior, boundary, rng):
     g = 10 + picture(H, boundary, (200, 160), rng)  # on a level far above its range
-    options = {"method": method, "prior": prior, "boundary": boundary, "rtol": 1e-9}
-    whole = deblur.reconstruct(g, H, LAM, **options)
+    options = {"method": method, "prior": prior, "boundary": boundary}
+    whole = deblur.reconstruct(g, H, LAM, rtol=1e-9, **options)
     assert apart(whole, tiled(g, H, LAM, tile=64, tolerance=1e-4, **options), g) < 1e-4
 
 
@@ -380,8 +382,7 @@ def test_a_dask_array_is_lazy_and_each_chunk_is_read_once(h, shape, tile, bounda
     assert isinstance(out, da.Array)
     assert out.chunks == tuple((tile,) * (n // tile) for n in shape)
     source.reads.clear()
-    found = out.compute(scheduler="threads", num_workers=2)
-    np.testing.assert_array_equal(found, tiled(g, h, 0.05, **options))
+    np.testing.assert_array_equal(out.compute(scheduler="threads", num_workers=2), tiled(g, h, 0.05, **options))
     assert source.reads == dict.fromkeys(itertools.product(*(range(0, n, tile) for n in shape)), 1)
 
 
