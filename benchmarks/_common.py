@@ -278,9 +278,8 @@ class _Cells(string.Formatter):
             return f"{ms:.2f}" if ms < 10 else f"{ms:.1f}" if ms < 100 else f"{ms:.0f}"
         if format_spec == "sci":
             return f"{value:.0e}".replace("e-0", "e-")
-        if format_spec.endswith("p"):
-            return f"{100 * value:{format_spec[:-1]}f} %"
-        return format(value, format_spec)
+        share = format_spec.endswith("p")
+        return f"{100 * value:{format_spec[:-1]}f} %" if share else format(value, format_spec)
 
 
 def table(title: str, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], notes: str = "") -> dict[str, Any]:

@@ -76,8 +76,8 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
         frames, found = Frames(frames.given_part(ALL)[at], 1, 0, gamma=frames.gamma, dtype=frames.dtype), found[at]
         blur = Blur(problem.blur.psf, frames.space, problem.blur.boundary, origin=problem.blur.origin)
         trial = replace(trial, problem=replace(problem, operator=blur), candidates=())
-    residual = frames.spread(solve(trial, frames).residual_image, "the residual")
-    off = (residual + top) * found  # hidden values count as 0 there
+    # Hidden values count as 0 there.
+    off = (frames.spread(solve(trial, frames).residual_image, "the residual") + top) * found
     return math.sqrt(float(squares(off)) / float(total(found.astype(np.float32)))) > 0.07 * top
 
 

@@ -235,8 +235,7 @@ class Deblurrer:
                 if result.status not in (Status.NOT_CONVERGED, Status.INACCURATE):
                     self._plan = replace(plan, start=None)
                     break
-                why = result.why or result.status.name.lower()
-                failures.append(f"{plan.name}: {why}")
+                failures.append(f"{plan.name}: {result.why or result.status.name.lower()}")
                 failed = failed or result
             else:
                 if failed is None:

@@ -208,10 +208,8 @@ def fit(args: argparse.Namespace) -> psf.PSFEstimate:
     --of : {auto, psf, image} = auto
         What IN is.
     """
-    if Path(args.input).suffix.lower() in (".npy", ".npz", ".mat", ".csv", ".txt", ".dat"):
-        given = psf.load(args.input, normalize=False, allow_negative=True)
-    else:
-        given = _grey(args)
+    table = Path(args.input).suffix.lower() in (".npy", ".npz", ".mat", ".csv", ".txt", ".dat")
+    given = psf.load(args.input, normalize=False, allow_negative=True) if table else _grey(args)
     return psf.fit(given, args.kind, of=args.of)
 
 

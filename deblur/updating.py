@@ -193,8 +193,7 @@ class QRDeblurrer:
         check_choice(method, METHODS, "method")
         first = blur = self._exposures[0].blur
         if psf is not None or origin is not None:
-            kernel = first.psf if psf is None else psf
-            blur = Blur(kernel, first.image_shape, self.boundary, origin=origin)
+            blur = Blur(first.psf if psf is None else psf, first.image_shape, self.boundary, origin=origin)
         if blur.scene_shape != first.scene_shape or blur.crop != first.crop:
             raise ValueError(
                 f"with boundary {self.boundary!r} a {blur.psf.shape} PSF sees another scene than the first exposure's "

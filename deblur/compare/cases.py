@@ -254,8 +254,8 @@ def make_cases(
     for (name, picture, notes), (psf_name, kernel) in itertools.product(pictures, kernels):
         scene = _frame(name, picture, kernel, size, blurred)
         what = f"comparing methods on {name}, {scene.shape[0]} x {scene.shape[1]} pixels,"
-        needed = 40 * scene.nbytes  # of the comparison and of the methods, about
-        require_memory(needed, np, what, "take a part of it (size=, --size)")
+        # The comparison and the methods take 40 times the scene, about.
+        require_memory(40 * scene.nbytes, np, what, "take a part of it (size=, --size)")
         for edge in edges:
             if blurred:
                 Blur(kernel, scene.shape[:2], edge)  # checks the PSF before any work

@@ -82,9 +82,7 @@ def _sort_key(row: Row, name: str) -> float | str | None:
 
 def _sortable(value: float | str | None) -> str:
     """A sort key as text that JavaScript can read; empty for None."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    return str(float(value)).replace("inf", "Infinity")
+    return str(value or "") if value is None or isinstance(value, str) else str(float(value)).replace("inf", "Infinity")
 
 
 def _panel(found: Comparison, case: Case, name: str) -> dict[str, Any]:

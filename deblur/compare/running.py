@@ -187,8 +187,7 @@ def run(
             if not found:
                 if progress:
                     progress(done, len(plan), name)
-                task = tasks[case.key]
-                found = score(entrant, case, task, key, how, oracle) if entrant else baseline(case, key)
+                found = score(entrant, case, tasks[case.key], key, how, oracle) if entrant else baseline(case, key)
                 found[0].session = len(earlier)
                 if store:
                     store.add(*found)

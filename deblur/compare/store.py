@@ -78,9 +78,7 @@ class Store:
         """The row with this key and its pictures; None if the row or its restored picture is missing."""
         row = self._rows.get(key)
         pictures = {n: image.read(self._path(n), as_float=False) for n in names(key) if self._path(n).exists()}
-        if row is None or (row.status == "ok" and names(key)[0] not in pictures):
-            return None
-        return row, pictures
+        return None if row is None or (row.status == "ok" and names(key)[0] not in pictures) else (row, pictures)
 
     def _path(self, name: str) -> Path:
         return self._pictures / f"{name}.png"

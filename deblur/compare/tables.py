@@ -60,8 +60,7 @@ def ranked(found: Comparison, case: Case) -> tuple[list[Row], list[Row]]:
 
     def rank(row: Row) -> tuple[float, float]:
         quality = row.whiteness if case.truth is None else None if row.psnr is None else -row.psnr
-        digits = 3 if case.truth is None else 2
-        worst = math.inf if quality is None else round(quality, digits)
+        worst = math.inf if quality is None else round(quality, 3 if case.truth is None else 2)
         return worst, (row.setup_s or 0) + (row.solve_s or 0)
 
     ran = sorted((row for row in rows if row.status == "ok"), key=rank)

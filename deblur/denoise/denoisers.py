@@ -82,8 +82,7 @@ def _on_host(function: Callable[[np.ndarray, float], np.ndarray]) -> Callable[[A
     def denoise(image: Array, sigma: float) -> Array:
         if not sigma > 0:
             return image.copy()
-        found = function(asnumpy(image), float(sigma))
-        return get_xp(image).asarray(found.astype(image.dtype, copy=False))
+        return get_xp(image).asarray(function(asnumpy(image), float(sigma)).astype(image.dtype, copy=False))
 
     return denoise
 

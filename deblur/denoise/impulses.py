@@ -61,8 +61,7 @@ def detect(g: Array) -> Array:
         frames = frames.astype(np.float64)
     rows, columns = (xp.stack([_dead(frame.swapaxes(0, axis)) for frame in frames]) for axis in (0, 1))
     points = xp.stack([_detect(_mended(*parts)) for parts in zip(frames, rows, columns, strict=True)])
-    lines = rows[:, :, None] | columns[:, None, :]
-    return (points | lines).reshape(g.shape)
+    return (points | rows[:, :, None] | columns[:, None, :]).reshape(g.shape)
 
 
 def _dead(g: Array) -> Array:

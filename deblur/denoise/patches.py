@@ -65,9 +65,7 @@ def _haar(n: int) -> np.ndarray:
     """The orthonormal Haar matrix of a power of two, the mean first."""
     if n == 1:
         return np.ones((1, 1))
-    coarse = np.kron(_haar(n // 2), [1, 1])
-    fine = np.kron(np.eye(n // 2), [1, -1])
-    return np.concatenate([coarse, fine]) / np.sqrt(2)
+    return np.concatenate([np.kron(_haar(n // 2), [1, 1]), np.kron(np.eye(n // 2), [1, -1])]) / np.sqrt(2)
 
 
 def side_in(shape: tuple[int, ...], side: int = 8) -> int:

@@ -109,8 +109,7 @@ def write_deep(samples: np.ndarray) -> bytes:
     height, width, number = samples.shape
     rows = np.ascontiguousarray(samples, ">u2").view(np.uint8).reshape(height, -1)
     coded = np.pad(np.diff(rows, axis=0, prepend=np.uint8(0)), ((0, 0), (1, 0)), constant_values=2)
-    colour_type = (0, 4, 2, 6)[number - 1]  # [11.2.1]
-    head = struct.pack(">IIBBBBB", width, height, 16, colour_type, 0, 0, 0)
+    head = struct.pack(">IIBBBBB", width, height, 16, (0, 4, 2, 6)[number - 1], 0, 0, 0)  # the colour type [11.2.1]
     coder = zlib.compressobj(strategy=STRATEGY)
     parts = [(b"IHDR", head), (b"IDAT", coder.compress(coded.tobytes()) + coder.flush()), (b"IEND", b"")]
     return _SIGNATURE + b"".join(map(_framed, parts))

@@ -122,9 +122,7 @@ def column_major(a: Array) -> tuple[Array, bool]:
     """
     if a.flags.f_contiguous:
         return a, False
-    if a.flags.c_contiguous:
-        return a.T, True
-    return a.copy(order="F"), False
+    return (a.T, True) if a.flags.c_contiguous else (a.copy(order="F"), False)
 
 
 _PIVOT = "the matrix is singular: pivot {}, counted from 0, is {:.3g}; regularise it (a larger lambda) or use lstsq"

@@ -189,10 +189,9 @@ def _eliminate_panel(a: Array, targets: Sequence[Array], order: Array, panel: sl
     ``panel.start`` down, switched like them.
     """
     k, b = panel.start, panel.stop - panel.start
-    getrf = scipy.linalg.get_lapack_funcs("getrf", (a,))
     trsm = scipy.linalg.get_blas_funcs("trsm", (a,))
 
-    factors, switches, _ = getrf(a[k:, panel])
+    factors, switches, _ = scipy.linalg.get_lapack_funcs("getrf", (a,))(a[k:, panel])
     checks.check_pivots(factors.diagonal(), k)
     switched = np.arange(len(a) - k)
     for row, other in enumerate(switches):

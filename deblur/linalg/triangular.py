@@ -128,8 +128,7 @@ def inverse(l: Array, *, lower: bool = True) -> Array:
     if len(l) == 0:  # LAPACK refuses to see it
         return l
     a, flipped = checks.column_major(l)
-    trtri = scipy.linalg.get_lapack_funcs("trtri", (a,))
-    trtri(a, lower=lower != flipped, overwrite_c=True)
+    scipy.linalg.get_lapack_funcs("trtri", (a,))(a, lower=lower != flipped, overwrite_c=True)
     clear_triangle(l, lower=not lower)
     return l
 
@@ -159,6 +158,5 @@ def clear_triangle(a: Array, *, lower: bool) -> None:
     keep = get_xp(a).triu if lower else get_xp(a).tril
     for start in range(0, len(a), TILE):
         tile = slice(start, start + TILE)
-        rest = slice(0, start) if lower else slice(start + TILE, None)
-        a[tile, rest] = 0
+        a[tile, slice(0, start) if lower else slice(start + TILE, None)] = 0
         a[tile, tile] = keep(a[tile, tile])

@@ -49,12 +49,6 @@ def _laplacian(alpha: Any = 0.2) -> np.ndarray:
     return np.array([[corner, edge, corner], [edge, -4 / (a + 1), edge], [corner, edge, corner]])
 
 
-def _unsharp(alpha: Any = 0.2) -> np.ndarray:
-    h = -_laplacian(alpha)
-    h[1, 1] += 1
-    return h
-
-
 def _disk(radius: Any = 5) -> np.ndarray:
     r = arguments.as_scalar(radius, "radius", 0, above=True)
     return disk_psf(2 * math.ceil(r - 0.5) + 1, r)
@@ -89,7 +83,7 @@ _FSPECIAL: dict[str, tuple[Callable[..., np.ndarray], tuple[str, ...]]] = {
     "motion": (_motion, ("len", "theta")),
     "prewitt": (partial(_edges, 1), ()),
     "sobel": (partial(_edges, 2), ()),
-    "unsharp": (_unsharp, ("alpha",)),
+    "unsharp": (lambda alpha=0.2: np.pad([[1.0]], 1) - _laplacian(alpha), ("alpha",)),
 }
 
 

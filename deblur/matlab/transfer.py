@@ -61,8 +61,7 @@ def psf2otf(psf: Array, outsize: Sequence[int] | None = None) -> Array:
     if any(m > n for m, n in zip(psf.shape, size, strict=True)):
         raise ValueError(f"outsize {size} is smaller than the PSF {psf.shape}; crop the PSF or enlarge outsize")
     padded = xp.pad(psf, [(0, n - m) for m, n in zip(psf.shape, size, strict=True)])
-    axes = tuple(range(padded.ndim))
-    centred = xp.roll(padded, tuple(-(m // 2) for m in psf.shape), axes)
+    centred = xp.roll(padded, tuple(-(m // 2) for m in psf.shape), tuple(range(padded.ndim)))
     return _real_if_rounding(get_fft(xp).fftn(centred), psf)
 
 
@@ -97,8 +96,7 @@ def otf2psf(otf: Array, outsize: Sequence[int] | None = None) -> Array:
     otf, size = _sizes(otf, "otf", outsize)
     if not all(1 <= m <= n for m, n in zip(size, otf.shape, strict=True)):
         raise ValueError(f"outsize {size} must be positive and not larger than the OTF {otf.shape}")
-    psf = _real_if_rounding(get_fft(get_xp(otf)).ifftn(otf), otf)
-    return window(psf, size)
+    return window(_real_if_rounding(get_fft(get_xp(otf)).ifftn(otf), otf), size)
 
 
 def window(x: Array, size: tuple[int, ...]) -> Array:

@@ -299,9 +299,7 @@ def cell_centres(grid: Any, shape: Shape) -> np.ndarray:
 
 def _sizes(psfs: ArrayLike) -> set[Shape]:
     """The sizes of arrays in lists of any depth."""
-    if isinstance(psfs, list | tuple):
-        return set().union(*map(_sizes, psfs))
-    return {np.shape(psfs)[-2:]}
+    return set().union(*map(_sizes, psfs)) if isinstance(psfs, list | tuple) else {np.shape(psfs)[-2:]}
 
 
 def _placed(psfs: ArrayLike, positions: ArrayLike | None, shape: Shape) -> tuple[np.ndarray, np.ndarray, bool]:

@@ -242,9 +242,7 @@ def _likeliest(spectrum: PictureSpectrum, own: float, transfers: dict[float, np.
     (1, 0, 0) if none is likelier than the PSF itself."""
     ratios = {key: spectrum.against(spectrum.fit(transfer)[0], own) for key, transfer in transfers.items()}
     key = max(ratios, key=ratios.__getitem__, default=1.0)
-    if not ratios.get(key, 0.0) > 0:
-        return 1.0, 0.0, 0.0
-    return key, ratios[key], spectrum.depth(transfers[key])
+    return (key, ratios[key], spectrum.depth(transfers[key])) if ratios.get(key, 0.0) > 0 else (1.0, 0.0, 0.0)
 
 
 def _has_lobes(h: np.ndarray) -> bool:

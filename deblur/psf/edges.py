@@ -141,8 +141,7 @@ def _profiles(shape: tuple[int, ...], form: np.ndarray, kind: str) -> np.ndarray
 def _pixel_spreads(edge: Edge, shape: tuple[int, ...]) -> np.ndarray:
     """The edge spread of each pixel of a PSF at the edge's distances: (b, m n)."""
     y, x = coordinates(shape)
-    across = (y * edge.normal[0] + x * edge.normal[1]).ravel()
-    return ideal(edge.t[:, None] - across, edge.normal)
+    return ideal(edge.t[:, None] - (y * edge.normal[0] + x * edge.normal[1]).ravel(), edge.normal)
 
 
 def _spreads(edge: Edge, parts: np.ndarray) -> np.ndarray:

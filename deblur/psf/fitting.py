@@ -126,9 +126,8 @@ def fit(psf_or_image: Any, kind: str | None = None, *, of: str = "auto") -> PSFE
     a, unit = grey(psf_or_image, "psf_or_image")
     check_choice(kind, (None, *KINDS), "kind")
     check_choice(of, ("auto", "psf", "image"), "of")
-    if of == "psf" or (of == "auto" and _looks_like_psf(a, unit)):
-        return _fit_psf(a, kind)
-    return _fit_image(a, kind)
+    measured = of == "psf" or (of == "auto" and _looks_like_psf(a, unit))
+    return _fit_psf(a, kind) if measured else _fit_image(a, kind)
 
 
 def _looks_like_psf(a: np.ndarray, unit: float) -> bool:

@@ -215,8 +215,7 @@ def motion(length: float, angle: float = 0.0) -> np.ndarray:
         raise ValueError(f"length must be at least 1 pixel, not {length!r}; a length of 1 does not blur")
     if not math.isfinite(as_number(angle)):
         raise ValueError(f"angle must be finite, not {angle!r}")
-    step = _step(length, angle)
-    half = [max(math.ceil(abs(s) / 2 - 0.5 - 1e-9), 0) for s in step]
+    half = [max(math.ceil(abs(s) / 2 - 0.5 - 1e-9), 0) for s in _step(length, angle)]
     shape = (2 * half[0] + 1, 2 * half[1] + 1)
     _check_memory(shape)
     y, x = coordinates(shape)

@@ -37,8 +37,7 @@ def without_background(image: np.ndarray, side: int) -> tuple[np.ndarray, float]
     if min(blocks[-2:]) > 2:
         level = median_filter(level, 3, mode="nearest")  # a block full of sources is too bright
     at = [(np.arange(n) + 0.5) * b / n - 0.5 for n, b in zip(image.shape, blocks, strict=True)]
-    smooth = map_coordinates(level, np.meshgrid(*at, indexing="ij"), order=1, mode="nearest")
-    above = image - smooth
+    above = image - map_coordinates(level, np.meshgrid(*at, indexing="ij"), order=1, mode="nearest")
     rounding = 16 * np.finfo(float).eps * float(np.abs(image).max())  # no image is exact
     return above, max(float(np.median(spread)), 1e-9 * float(np.abs(above).max()), rounding)
 
@@ -88,8 +87,7 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
         gain = (2 * math.sqrt(math.pi) * width) ** (above.ndim / 2) / (noise or 1.0)
         filtered = gaussian_filter(above, width, mode="constant") * gain
         peak = filtered == maximum_filter(filtered, 2 * math.ceil(2 * width) + 1)
-        brightest = np.sort(filtered[peak & (filtered > FOUND)])[-50:]
-        score = float(np.sqrt(brightest).sum())
+        score = float(np.sqrt(np.sort(filtered[peak & (filtered > FOUND)])[-50:]).sum())  # of the brightest
         if score > 1.02 * best:
             best, scale, signal, peaks = score, width, filtered, peak
     if best == 0:

@@ -82,7 +82,9 @@ class PictureSpectrum:
             signal = np.exp(np.clip(x @ scene, -200, 200)) * h
             noise = self.noise * np.exp(self.high @ level)
             m = signal + noise
-            deviance = _deviance(p / m)
+            ratio = p / m
+            # The mean of P/M − 1 − log(P/M), limited at each frequency.
+            deviance = float(np.minimum(ratio - 1 - np.log(np.maximum(ratio, 1e-30)), _LARGEST).mean())
             if not deviance < best:
                 scene, level = (scene + kept[0]) / 2, (level + kept[1]) / 2
                 continue
@@ -127,11 +129,6 @@ class PictureSpectrum:
         """The log-likelihood ratio of blurs with the deviances `one` and `other`."""
         # One in three of neighbouring frequencies of a window is independent.
         return len(self.power) / 6 * math.log(max(other, 1e-12) / max(one, 1e-12))
-
-
-def _deviance(ratio: np.ndarray) -> float:
-    """The mean of P/M − 1 − log(P/M), limited at each frequency."""
-    return float(np.minimum(ratio - 1 - np.log(np.maximum(ratio, 1e-30)), _LARGEST).mean())
 
 
 def compressed(image: np.ndarray) -> bool:

@@ -110,9 +110,7 @@ def _block(blur: Blur) -> int:
     """Rows of HHᵀ in a block that meets only its neighbours: whole lines of pixels, along the shorter side."""
     lines = _reach(blur)[int(np.argmax(blur.image_shape))]
     line, n = min(blur.image_shape), blur.shape[0]
-    if n <= WHOLE_ROWS:
-        return n
-    return min(max(lines, -(-LEAST_ROWS // line)) * line, n)
+    return n if n <= WHOLE_ROWS else min(max(lines, -(-LEAST_ROWS // line)) * line, n)
 
 
 class _Band:

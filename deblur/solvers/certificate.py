@@ -66,8 +66,7 @@ def excess(factor: Admm, steps: Steps, copies: float) -> tuple[float, float, flo
         y = steps.dual(-1)
         linear += _products(y, [z], steps.u[-1])
         s += y[0]
-    seen = domain.mixture(shown)[(..., *domain.frame)]
-    objective = problem.objective(steps.g, scene, seen)
+    objective = problem.objective(steps.g, scene, domain.mixture(shown)[(..., *domain.frame)])
     (left, size), mu = norms_of(s[inner] if domain.pinned else s, z), _curvature(factor, problem)
     bregman = objective - copies - linear + (0.0 if mu else 1e-2 * left * max(size, steps.scale * math.sqrt(z.size)))
     slope = left / math.sqrt(mu) if mu else 0.0  # gap ≤ bregman + slope √(2 gap)

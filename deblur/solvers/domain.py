@@ -87,9 +87,7 @@ class Domain(Protocol):
 
     def mixture(self, parts: list[Array]) -> Array:
         """H x on the domain, from K x."""
-        if not self.mixed:
-            return parts[0]
-        return sum(m * part for m, part in zip(self.mixed, parts, strict=True))
+        return sum(m * part for m, part in zip(self.mixed, parts, strict=True)) if self.mixed else parts[0]
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
         """The step with the operator ρ KᵀK + symbol, to a relative residual of `tolerance`."""

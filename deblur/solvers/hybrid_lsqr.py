@@ -56,9 +56,7 @@ def refuses(problem: Problem) -> str | None:
     """None if the method serves this problem, else the reason in words."""
     if problem.formula != "tikhonov":
         return "it solves the least-squares problem, which is formula 'tikhonov' and not 'hht'"
-    if not problem.lam > 0:
-        return "it needs λ > 0: without it the iteration fits the noise"
-    return None
+    return None if problem.lam > 0 else "it needs λ > 0: without it the iteration fits the noise"
 
 
 def memory(problem: Problem) -> float:

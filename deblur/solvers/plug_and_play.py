@@ -41,9 +41,7 @@ def refuses(problem: Problem) -> str | None:
     """None if the method serves the problem, else the reason in words."""
     if problem.denoiser is None:
         return "it needs a denoiser (denoiser=..., a function of an image and the noise's standard deviation)"
-    if not problem.lam > 0:
-        return "λ sets the denoiser's strength and must be above 0"
-    return None
+    return None if problem.lam > 0 else "λ sets the denoiser's strength and must be above 0"
 
 
 def prepare(problem: Problem) -> PlugAndPlay:

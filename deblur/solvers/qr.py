@@ -30,9 +30,7 @@ def refuses(problem: Problem) -> str | None:
     """None, or why QR does not serve this problem."""
     if problem.formula == "hht":
         return 'QR solves the least-squares problem, and formula "hht" is not one; use formula="tikhonov"'
-    if problem.inverse:
-        return "QR solves without forming an inverse; use cholesky or gauss-jordan for one"
-    return None
+    return "QR solves without forming an inverse; use cholesky or gauss-jordan for one" if problem.inverse else None
 
 
 def memory(problem: Problem) -> float:
@@ -50,8 +48,7 @@ def memory(problem: Problem) -> float:
 def prepare(problem: Problem) -> Factor:
     """Factor once; each image then costs products with H and triangular solves."""
     blur = problem.blur
-    dtype = problem.dtype
-    h = blur.to_sparse().astype(dtype)
+    h = blur.to_sparse().astype(problem.dtype)
     if problem.device.gpu is not None:
         import cupyx.scipy.sparse
 
@@ -69,5 +66,4 @@ class _Triangle(Direct):
         self._factor = factor
 
     def scenes(self, g: Array) -> Array:
-        f = self._factor.solve(g.reshape(len(g), -1).T)
-        return f.T.reshape(-1, *self._shape)
+        return self._factor.solve(g.reshape(len(g), -1).T).T.reshape(-1, *self._shape)

@@ -216,8 +216,7 @@ class _Part:
         cols = b.shape[-1]
         edges = xp.zeros_like(b)
         edges[..., 0, :], edges[..., 1:, 0] = e[..., :cols], e[..., cols:]
-        carried = self.adjoint(self.forward(edges))
-        x[..., 1:, 1:] -= carried[..., 1:, 1:] * self._inverse
+        x[..., 1:, 1:] -= self.adjoint(self.forward(edges))[..., 1:, 1:] * self._inverse
         return x + edges
 
 
@@ -251,8 +250,7 @@ class _Antireflective(Direct):
         for (row_index, row_angles, p), (col_index, col_angles, q) in product(*map(_parities, blur.image_shape)):
             values = cosine_symbol(quarter, (row_angles, col_angles), problem.device)
             part = _Part(values, (xp.asarray(p), xp.asarray(q)), problem.lam)
-            index = (..., xp.asarray(row_index)[:, None], xp.asarray(col_index))
-            self._parts.append((index, part))
+            self._parts.append(((..., xp.asarray(row_index)[:, None], xp.asarray(col_index)), part))
         if close_to_singular(double := problem.in_float64):
             refuse_singular(double, blur.norm_bound**2, partial(self._solved, right=True), most=0.05)
 

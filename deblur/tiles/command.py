@@ -124,6 +124,5 @@ def plan(args: argparse.Namespace) -> int:
         Use the bound that no image can exceed.
     """
     options: Any = {name: getattr(args, name) for name in defaults(PlanOptions) if name in args}
-    planned = plan_tiles(args.psf[1], args.lam, args.shape, **options)
-    terminal.report(str(planned))
+    terminal.report(str(plan_tiles(args.psf[1], args.lam, args.shape, **options)))
     return 0

@@ -242,8 +242,7 @@ class StoredTiff:
             stored = tifffile.memmap(self.path, mode="r") if self._whole is None else self._whole
             return np.array(stored[region].transpose(self.axes))
         with tifffile.TiffFile(self.path) as tiff:
-            store = tiff.series[0].aszarr(level=0)
-            return import_zarr().open_array(store, mode="r")[region].transpose(self.axes)
+            return import_zarr().open_array(tiff.series[0].aszarr(level=0), mode="r")[region].transpose(self.axes)
 
 
 @contextmanager

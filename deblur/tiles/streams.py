@@ -57,8 +57,7 @@ class Failure:
 
     def __str__(self) -> str:
         frame = self.place[: -len(self.region)]
-        where = region_in_words(self.region)
-        return f"tile {self.place} ({f'frame {frame}, ' if frame else ''}{where}): {self.why}"
+        return f"tile {self.place} ({f'frame {frame}, ' if frame else ''}{region_in_words(self.region)}): {self.why}"
 
 
 @dataclass(frozen=True)

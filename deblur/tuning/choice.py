@@ -89,8 +89,7 @@ def check_rule(rule: str, problem: Problem | None = None, noise: float | None = 
         For an unknown rule, or one that does not serve; it lists those that do.
     """
     if not isinstance(rule, str) or rule not in ("auto", *RULES):
-        names = ", ".join(RULES)
-        raise ValueError(f"unknown rule {rule!r} for λ; give a number >= 0, 'auto' or one of {names}")
+        raise ValueError(f"unknown rule {rule!r} for λ; give a number >= 0, 'auto' or one of {', '.join(RULES)}")
     if problem is None:
         return rule
     blur = problem.operator.shift_invariant

@@ -116,9 +116,8 @@ class Entrant:
 
     def missing(self) -> str | None:
         """None if it is installed, else the command that installs it."""
-        if not self.module or importlib.util.find_spec(self.module) is not None:
-            return None
-        return self.install
+        there = not self.module or importlib.util.find_spec(self.module) is not None
+        return None if there else self.install
 
     def refuses(self, task: Task) -> str | None:
         """None if it can serve, else the reason in words."""
