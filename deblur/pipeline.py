@@ -349,19 +349,20 @@ def solve_into(
     frames = Frames(img, **axes, mask=options.get("mask"), gamma=gamma, dtype=dtype, axes=count)
     request = check_request(psf, frames.space, lam, options, frames.device, masked=frames.masked is not None)
     request.begin_compiling(frames.dtype)
-    if is_clipped(frames, request, lambda r, f: Deblurrer._of(r)._solve(f, False)):
-        options = {**options, "mask": "saturated"}
-        result = solve_into(into, img, psf, lam, options, check=check, kept=kept, **axes)
-        return replace(result, checks=f"pixels that the sensor clipped are hidden; {result.checks}")
-    if kept is None or isinstance(request.lam, str):
-        return Deblurrer._of(request)._solve(frames, check, into, one_image=True)
-    check_frames(frames, request)
-    request = detect_boundary(request, frames)
-    key = frames.space, frames.dtype, frames.masked is None, str(request.problem.operator.boundary)
-    deblurrer = kept.get(key) or Deblurrer._of(request)
-    kept.clear()
-    kept[key] = deblurrer
-    return deblurrer._solve(frames, check, into, one_image=True)
+    with request.problem.device.current():
+        if is_clipped(frames, request, lambda r, f: Deblurrer._of(r)._solve(f, False)):
+            options = {**options, "mask": "saturated"}
+            result = solve_into(into, img, psf, lam, options, check=check, kept=kept, **axes)
+            return replace(result, checks=f"pixels that the sensor clipped are hidden; {result.checks}")
+        if kept is None or isinstance(request.lam, str):
+            return Deblurrer._of(request)._solve(frames, check, into, one_image=True)
+        check_frames(frames, request)
+        request = detect_boundary(request, frames)
+        key = frames.space, frames.dtype, frames.masked is None, str(request.problem.operator.boundary)
+        deblurrer = kept.get(key) or Deblurrer._of(request)
+        kept.clear()
+        kept[key] = deblurrer
+        return deblurrer._solve(frames, check, into, one_image=True)
 
 
 @takes_options(Options)
