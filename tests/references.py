@@ -134,8 +134,7 @@ def grouped(shape, kind, wrap):
 
 def check(problem, g):
     # Within 1e-10 of the least; absolute deviations come there slowly, and to 1e-4.
-    steps = 6000 if problem.fidelity.name == "l1" else 1000
-    ref = reference([problem], [g], steps)[None]
+    ref = reference([problem], [g], 6000 if problem.fidelity.name == "l1" else 1000)[None]
     solution = solve_by_admm(changed(problem, rtol=1e-6, max_iterations=4000), g[None, None])
     least, found = problem.objective(g[None, None], ref), problem.objective(g[None, None], solution.scene)
     assert solution.converged, solution.why

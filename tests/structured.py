@@ -134,8 +134,7 @@ def check_float32(solver, blur, rng, tolerance=1e-5):
 def check_spectrum(solver, blur, rng):
     """Singular values, coefficients and synthesis against NumPy's SVD of the dense matrix."""
     spectrum = solver.decompose(blur, np.dtype(np.float64), CPU)
-    h = blur.to_dense()
-    u, s, _ = np.linalg.svd(h, full_matrices=False)
+    u, s, _ = np.linalg.svd(blur.to_dense(), full_matrices=False)
     values = spectrum.singular_values
     assert values.shape == blur.image_shape
     assert np.abs(np.sort(values.ravel())[::-1] - s).max() <= 1e-13 * s[0]

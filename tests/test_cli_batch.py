@@ -113,8 +113,7 @@ def test_a_folder_restored_blind_has_a_folder_beside_it_and_an_array_of_a_store_
     given = argparse.Namespace(input=str(tmp_path), output=None, size="auto", grid=None)
     given.anyway = given.force = given.quiet = False
     assert psf_command.blind(given, cli._parser()).output == f"{tmp_path}-restored"
-    zarr = pytest.importorskip("zarr")
-    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group = pytest.importorskip("zarr").open_group(tmp_path / "a.zarr", mode="w")
     group.create_array("raw", shape=(32, 30), dtype="f4")[:] = deblur.data.load("camera64")[:32, :30]
     group.create_array("colour", shape=(2, 32, 30, 3), dtype="f4")[:] = 0.5
     assert deblur.image.read(tmp_path / "a.zarr" / "colour").shape == (2, 32, 30, 3)

@@ -57,8 +57,7 @@ def test_a_changed_or_missing_file_is_noticed(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "data", folder)
     monkeypatch.setattr(data, "_folder", lambda: folder)
     path = folder / "text.png"
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + b"\0")
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
     refused(ValueError, "damaged or was changed", data.load, "text")
     path.unlink()
     refused(FileNotFoundError, "missing", data.load, "text")

@@ -264,8 +264,7 @@ def test_a_factor_gives_the_same_bits_in_threads_and_after_pickling(rng, name, d
         for other in (together[i], fresh[i], pickled.solve(g).scene, copied.solve(g).scene):
             assert np.array_equal(other, alone[i])
     solution = factor.solve(images[0])
-    again = pickle.loads(pickle.dumps(solution))
-    assert np.array_equal(again.scene, solution.scene)
+    assert np.array_equal(pickle.loads(pickle.dumps(solution)).scene, solution.scene)
 
 
 @pytest.mark.parametrize("name", ["cholesky", "gauss-jordan", "gauss-seidel"])

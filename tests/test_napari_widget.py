@@ -48,8 +48,7 @@ def test_the_widget_restores_a_layer_and_keeps_its_scale(example, rng, request):
     viewer = components.ViewerModel()  # all of a viewer but its window, which needs OpenGL
     picture = rng.random((2, 24, 20)).astype(np.float32)
     layer = viewer.add_image(picture, scale=(1, 0.2, 0.1), translate=(0, 3, 4), units=("s", "um", "um"), name="cells")
-    box = example.widget(viewer)
-    image, psf, _, method, rule, lam, start, cancel, status = box
+    image, psf, _, method, rule, lam, start, cancel, status = example.widget(viewer)
     image.value, psf.value, rule.value, lam.value = layer, "gaussian:5,1", "number", 0.01
     start.changed.emit(True)
     qtbot.waitUntil(lambda: start.enabled, timeout=60_000)

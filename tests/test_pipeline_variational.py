@@ -118,8 +118,7 @@ def test_hidden_pixels_have_no_influence_and_are_reported(photograph):
     mask = np.random.default_rng(1).random(g.shape) < 0.05
     results = []
     for junk in (0.0, 1e6, np.nan):
-        spoiled = np.where(mask, junk, g)
-        results.append(solve(spoiled, method="tv", mask=mask))
+        results.append(solve(np.where(mask, junk, g), method="tv", mask=mask))
     for result in results[1:]:
         assert np.array_equal(result.image, results[0].image)
         assert result.data_residual == pytest.approx(results[0].data_residual, rel=1e-12)
@@ -139,8 +138,7 @@ def test_hidden_pixels_have_no_influence_and_are_reported(photograph):
 
 def test_detected_impulses_are_hidden(photograph):
     sharp, g = photograph
-    rng = np.random.default_rng(5)
-    draw = rng.random(g.shape)
+    draw = np.random.default_rng(5).random(g.shape)
     spoiled = np.where(draw < 0.01, 0.0, np.where(draw > 0.99, 1.0, g))
     hit = (draw < 0.01) | (draw > 0.99)
     result = solve(spoiled, mask="auto")

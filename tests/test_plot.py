@@ -75,8 +75,7 @@ def test_filter_factors(xp):
 
 @pytest.mark.parametrize("shape", [(40, 41), (17, 19), (3, 64, 60)])
 def test_the_periodogram_distinguishes_noise_from_an_image(shape, rng, xp):
-    white = xp.asarray(rng.standard_normal(shape))
-    frequency, share = plot.cumulative_periodogram(white)
+    frequency, share = plot.cumulative_periodogram(xp.asarray(rng.standard_normal(shape)))
     assert (np.diff(frequency) > 0).all()
     np.testing.assert_allclose(share[-1], 1)
     # A Kolmogorov-Smirnov statistic of half as many independent ordinates as there are pixels.
@@ -106,8 +105,7 @@ def test_residual_image(shape, rng):
 def test_given_axes_and_figures_are_used(choice):
     from matplotlib.figure import Figure
 
-    figure = Figure()
-    ax = figure.add_subplot()
+    ax = Figure().add_subplot()
     assert plot.picard(choice, ax) is ax
     assert plot.residual_image(np.eye(5), other := Figure()) is other
 

@@ -105,8 +105,7 @@ def test_nothing_cancels_for_a_small_lambda(boundary):
     # extended precision only through the sum of positive terms, here taken from eigenvectors.
     blur = Blur(deblur.psf.gaussian(7, 2.0), (16, 17), boundary)
     lam = 1e-14
-    h = blur.to_dense()
-    _, s, vt = np.linalg.svd(h, full_matrices=True)
+    _, s, vt = np.linalg.svd(blur.to_dense(), full_matrices=True)
     s2 = np.zeros(len(vt))
     s2[: len(s)] = s**2
     expected = np.sqrt((vt**2 / (s2 + lam)[:, None]).sum(axis=0)).reshape(blur.scene_shape)
@@ -195,8 +194,7 @@ def test_an_unobserved_pixel_has_the_deviation_of_the_prior():
     # scene by a PSF entry that is zero.
     psf = np.zeros((1, 3))
     psf[0, 0], psf[0, 1] = 0.5, 0.5
-    blur = Blur(psf, (4, 6), "unknown")
-    result = posterior_std(blur, 0.01, noise=0.1)
+    result = posterior_std(Blur(psf, (4, 6), "unknown"), 0.01, noise=0.1)
     assert np.abs(result.scene_std[:, 0] - 0.1 / 0.1).max() <= 1e-12
 
 

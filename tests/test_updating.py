@@ -113,8 +113,7 @@ def test_two_exposures_are_better_than_one():
 def test_float32_and_integers(rng):
     psf, g = deblur.psf.gaussian(5, 1.0), rng.integers(0, 256, (20, 21), dtype=np.uint8)
     restore = deblur.QRDeblurrer(psf, g.shape, 1e-2, dtype=np.float32)
-    mask = rng.random(g.shape) < 0.1
-    restore.hide(mask, method="update")
+    restore.hide(rng.random(g.shape) < 0.1, method="update")
     image = restore(g)
     assert image.dtype == np.float32
     assert close(image, dense(restore, [g / 255], 1e-2), 1e-3)

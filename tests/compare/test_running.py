@@ -186,8 +186,7 @@ def test_values_beyond_one_are_scaled_and_it_is_said(picture):
     _, pixels, notes = cases.load_picture(picture * 4096)
     assert pixels.max() == 1
     assert "divided by" in notes[0]
-    case = compare.make_cases(picture * 4096, PSF)[0]
-    assert case.notes == notes
+    assert compare.make_cases(picture * 4096, PSF)[0].notes == notes
 
 
 def test_tiny_and_huge_pictures_are_refused_before_any_work(picture, monkeypatch):
@@ -280,8 +279,7 @@ def test_methods_are_never_shown_the_truth(picture, monkeypatch):
     seen = []
     spy = {"refuses": seen.append, "prepare": lambda task, value: seen.append(task)}
     enter(monkeypatch, spy=spy | {"act": lambda g: seen.append(g) or g})
-    found = run(picture)
-    truth = found.cases[0].truth
+    truth = run(picture).cases[0].truth
     arrays = [a for item in seen for a in ([item] if isinstance(item, np.ndarray) else vars(item).values())]
     assert sum(isinstance(a, np.ndarray) for a in arrays) > 3
     assert not any(isinstance(a, np.ndarray) and np.shares_memory(a, truth) for a in arrays)
@@ -393,8 +391,7 @@ def test_the_oracle_looks_beyond_its_range(best):
 
 def test_linear_methods_solve_the_same_problem(picture):
     names = ["auto", "kronecker", "pcg", "hybrid-lsqr", "banded", "cholesky", "qr"]
-    found = run(picture, 0.01, "unknown", names)
-    rows = found.rows[1:]
+    rows = run(picture, 0.01, "unknown", names).rows[1:]
     assert [row.status for row in rows] == ["ok"] * len(names)
     for row in rows:
         assert row.residual <= 1e-6

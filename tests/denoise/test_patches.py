@@ -102,8 +102,7 @@ def test_strips_and_threads_change_nothing(compiled, monkeypatch, rng):
 
 def test_of_patches_as_good_as_each_other_the_nearest_are_taken(xp):
     groups = Groups(xp.zeros((40, 40)))
-    middle = asnumpy(groups.first)[len(groups.first) // 2]
-    row, col = np.divmod(middle, 40)
+    row, col = np.divmod(asnumpy(groups.first)[len(groups.first) // 2], 40)
     distance = (row - row[0]) ** 2 + (col - col[0]) ** 2
     assert sorted(distance) == [0, *[1] * 4, *[2] * 4, *[4] * 4, *[5] * 3]
 
@@ -129,16 +128,14 @@ def test_without_noise_nothing_changes(xp, shape, rng):
 
 def test_a_constant_plane_stays_itself():
     zero = np.zeros((20, 20))
-    groups = Groups(zero)
-    np.testing.assert_array_equal(groups.wiener(zero, zero, np.full(64, 0.1)), zero)
+    np.testing.assert_array_equal(Groups(zero).wiener(zero, zero, np.full(64, 0.1)), zero)
 
 
 def test_the_variances_of_coloured_noise_are_those_that_it_has(rng):
     kernel = np.array([[0.1, 0.3, 0.0], [0.2, -0.5, 0.4]])
     noise = scipy.signal.convolve2d(rng.standard_normal((700, 700)), kernel, mode="valid")
     spectrum = abs(np.fft.fft2(kernel, s=(64, 64))) ** 2
-    groups = Groups(np.zeros((8, 8)))
-    expected = groups.variances(np.fft.ifft2(spectrum).real)
+    expected = Groups(np.zeros((8, 8))).variances(np.fft.ifft2(spectrum).real)
     rows, cols = (n // 8 * 8 for n in noise.shape)
     cut = noise[:rows, :cols].reshape(rows // 8, 8, cols // 8, 8).swapaxes(1, 2).reshape(-1, 64)
     measured = ((cut @ patches._cosines(8).T) ** 2).mean(axis=0)
@@ -152,8 +149,7 @@ def test_more_noise_is_filtered_more(rng):
     groups = Groups(image)
     level = np.ones(image.shape)
     level[:, 24:] = 100.0
-    found = groups.threshold(noisy, np.full(64, 1e-4), level)
-    moved = (found - noisy) ** 2
+    moved = (groups.threshold(noisy, np.full(64, 1e-4), level) - noisy) ** 2
     assert moved[:, 32:].mean() > 4 * moved[:, :16].mean()
 
 

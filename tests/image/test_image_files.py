@@ -123,8 +123,7 @@ def test_fits_holds_stacks_and_no_colours(tmp_path, monkeypatch):
 
 def test_fits_cut_short_is_damaged(tmp_path):
     pytest.importorskip("astropy")
-    whole = fits_file(np.zeros((100, 100), ">i2"), 16)
-    (tmp_path / "a.fits").write_bytes(whole[:6000])
+    (tmp_path / "a.fits").write_bytes(fits_file(np.zeros((100, 100), ">i2"), 16)[:6000])
     refused(ValueError, r"cannot read .*a.fits .* damaged or was cut short", image.read, tmp_path / "a.fits")
 
 
@@ -205,8 +204,7 @@ def test_metadata_that_no_file_can_hold_are_named(tmp_path):
     assert image.left_out("b.jpg", pixels, 8, metadata) == ["resolution"]
     image.write(tmp_path / "fine.jpg", pixels, metadata=metadata)
     assert image.left_out("b.tif", pixels, 8, metadata) == []
-    grey = Image.fromarray(GREY)
-    grey.save(tmp_path / "g.png", icc_profile=PROFILE)
+    Image.fromarray(GREY).save(tmp_path / "g.png", icc_profile=PROFILE)
     _, metadata = image.read_with_metadata(tmp_path / "g.png")
     assert metadata.icc == b""
     assert metadata.others == ("ICC profile (not for these colours)",)

@@ -72,8 +72,7 @@ def test_gamma_is_decoding_restoring_and_encoding(rng, dtype, options):
     # Pictures of 8 and 16 bits are computed in float32 by themselves, where two pipelines differ by rounding.
     precise = np.float64 if levels > 1 else dtype
     options = options | {"dtype": precise}
-    light = image.linear_light(g)
-    plain = deblur.solve(light, psf, 1e-2, **axes, **options)
+    plain = deblur.solve(image.linear_light(g), psf, 1e-2, **axes, **options)
     found = deblur.solve(g, psf, 1e-2, **axes, **options, gamma="srgb")
     tolerance = 1e-5 if found.image.dtype == np.float32 else 1e-9
     np.testing.assert_allclose(found.image, image.srgb(plain.image), atol=tolerance)

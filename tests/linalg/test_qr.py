@@ -41,8 +41,7 @@ def check(a, q, r):
     orthogonality, backward = errors(a, q, r)
     assert orthogonality <= 10
     assert backward <= 10
-    k = r.shape[-2]
-    rows = np.arange(k)[:, None] > np.arange(r.shape[-1])[None, :]
+    rows = np.arange(r.shape[-2])[:, None] > np.arange(r.shape[-1])[None, :]
     below = (r.get() if hasattr(r, "get") else r)[..., rows]
     assert below.size == 0 or np.abs(below).max() == 0
 

@@ -394,8 +394,7 @@ def test_imfilter_keeps_small_weights_and_leaves_nan_where_it_is(rng):
     np.testing.assert_allclose(matlab.imfilter(a, 2.0**-90 * h), 2.0**-90 * matlab.imfilter(a, h), rtol=1e-14)
     a[0, 0] = np.nan
     assert np.isnan(matlab.imfilter(a, [0, 1, 1])).sum() == 1
-    single = matlab.imfilter(a.astype(np.float32), h)
-    assert single.dtype == np.float32
+    assert matlab.imfilter(a.astype(np.float32), h).dtype == np.float32
 
 
 def test_imfilter_options_short_repeated_and_wrong(rng):
@@ -624,8 +623,7 @@ def taper_weight(psf, n, axis):
     p = psf.sum(axis=1 - axis)
     lags = np.correlate(p, p, "full")[len(p) - 1 :]
     from_edge = np.minimum(np.arange(n), n - 1 - np.arange(n))
-    padded = np.concatenate([lags, np.zeros(n)])
-    return 1 - padded[from_edge] / lags[0]
+    return 1 - np.concatenate([lags, np.zeros(n)])[from_edge] / lags[0]
 
 
 @pytest.mark.parametrize("size", [(3, 3), (4, 7), (6, 2), (1, 5)])

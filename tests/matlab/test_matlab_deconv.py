@@ -67,8 +67,7 @@ def test_deconvwnr_without_noise_is_the_inverse(case):
 
 def test_deconvwnr_where_the_psf_has_zeros():
     # A PSF that sums to zero: the mean of the image is lost, and division by zero must not show.
-    img = np.arange(12.0).reshape(3, 4)
-    out = deconvwnr(img, [[1.0, -1.0]])
+    out = deconvwnr(np.arange(12.0).reshape(3, 4), [[1.0, -1.0]])
     assert np.isfinite(out).all()
     assert abs(out.mean()) <= 1e-12
 
@@ -149,8 +148,7 @@ def test_deconvreg_is_the_dense_solution(case, rng, regop, xp):
     ours, lam = deconvreg(xp.asarray(g), psf, 90 * 0.05**2, (1e-6, 1e3), regop)
     expected = np.linalg.solve(h.T @ h + lam * r.T @ r, h.T @ g.ravel())
     np.testing.assert_allclose(asnumpy(ours).ravel(), expected, atol=1e-9)
-    residual = ((h @ expected - g.ravel()) ** 2).sum()
-    assert abs(residual - 90 * 0.05**2) <= 1e-8
+    assert abs(((h @ expected - g.ravel()) ** 2).sum() - 90 * 0.05**2) <= 1e-8
     # The same λ, given.
     again, same = deconvreg(xp.asarray(g), psf, 0, lam, regop)
     assert same == lam
@@ -258,8 +256,7 @@ def test_deconvlucy_does_not_look_at_bad_pixels(case):
 
 def test_deconvlucy_keeps_the_light(case):
     _, psf, blurred = case
-    ours = deconvlucy(blurred, psf, 1)
-    assert abs(ours.sum() / blurred.sum() - 1) <= 1e-6
+    assert abs(deconvlucy(blurred, psf, 1).sum() / blurred.sum() - 1) <= 1e-6
 
 
 def test_deconvlucy_goes_on_where_it_ended(case):
@@ -420,8 +417,7 @@ def test_deconvblind_comes_nearer_to_the_psf(rng, sigma, scene):
     else:
         sharp = np.where(rng.random((64, 64)) < 0.01, rng.random((64, 64)), 0.001)
     psf = matlab.fspecial("gaussian", 7, sigma)
-    g = matlab.imfilter(sharp, psf, "circular")
-    state = (g,), (np.ones((7, 7)),)
+    state = (matlab.imfilter(sharp, psf, "circular"),), (np.ones((7, 7)),)
     errors = [np.linalg.norm(1 / 49 - psf)]
     for _ in range(4):
         state = deconvblind(*state, 8)

@@ -357,8 +357,7 @@ def test_a_folder_of_psfs_is_read_row_by_row(rng, tmp_path):
     grid = psfs_like(rng, 2, 3)
     for i in range(6):
         np.save(tmp_path / f"{i}.npy", grid[i // 3, i % 3])
-    found = deblur.psf.load_grid(tmp_path, (2, 3))
-    np.testing.assert_allclose(found, grid, atol=1e-15)
+    np.testing.assert_allclose(deblur.psf.load_grid(tmp_path, (2, 3)), grid, atol=1e-15)
     refused(ValueError, "6 files.* 2 x 2 has 4", deblur.psf.load_grid, tmp_path, (2, 2))
     np.save(tmp_path / "5.npy", np.ones((9, 9)))
     refused(ValueError, r"5\.npy is 9 x 9", deblur.psf.load_grid, tmp_path, (2, 3))

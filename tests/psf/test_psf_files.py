@@ -252,6 +252,5 @@ def test_matlab_and_fits_files_are_read(tmp_path):
     refused(ValueError, "name one of them 'psf'", psf.load, tmp_path / "c.mat")
     (tmp_path / "d.mat").write_bytes(b"MATLAB 7.3 no more than a head")
     refused(ValueError, r"cannot use .*d\.mat as a PSF", psf.load, tmp_path / "d.mat")
-    fits = pytest.importorskip("astropy.io.fits")
-    fits.writeto(tmp_path / "a.fits", h.astype(">f4"))
+    pytest.importorskip("astropy.io.fits").writeto(tmp_path / "a.fits", h.astype(">f4"))
     assert np.abs(psf.load(tmp_path / "a.fits") - h).max() < 1e-7

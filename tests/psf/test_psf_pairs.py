@@ -94,8 +94,7 @@ def test_rotation_and_too_small_a_size_lower_the_status():
 
     sharp, blurred = pair(KERNELS["gaussian"], noise=0.001)
     turned = rotate(sharp, 1.5, reshape=False, mode="reflect")
-    found = psf.from_pair(turned, blurred, 13)
-    assert found.status is not psf.PSFStatus.MEASURED
+    assert psf.from_pair(turned, blurred, 13).status is not psf.PSFStatus.MEASURED
     small = psf.from_pair(*pair(KERNELS["disk"]), 5)
     assert small.status is not psf.PSFStatus.MEASURED
     assert "larger size" in small.why

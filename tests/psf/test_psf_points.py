@@ -125,8 +125,7 @@ def test_beads_of_a_volume_are_aligned_and_averaged():
     for options in ({}, {"size": (19, 15, 15)}, {"positions": np.rint(places[:6]) + 1}):
         found = psf.from_points(volume, **options)
         same = placed(expected, found.psf.shape)
-        error = relative_error(found.psf, same / same.sum())
-        assert error < min(0.05, 2 * found.error)
+        assert relative_error(found.psf, same / same.sum()) < min(0.05, 2 * found.error)
         assert found.status.ok
         assert np.abs(centre_of_gravity(found.psf)).max() < 0.1
         away = np.abs(found.details["positions"][:, None] - places)

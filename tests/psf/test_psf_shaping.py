@@ -79,8 +79,7 @@ def test_denoising_subtracts_the_background_and_improves_a_noisy_psf():
 
 def test_preparing_reports_its_changes_and_remaining_errors():
     h = psf.moffat((33, 33), 4.0, 2.5)
-    off = np.roll(h, (3, -2), (0, 1))
-    found = psf.prepare(off, energy=0.98)
+    found = psf.prepare(np.roll(h, (3, -2), (0, 1)), energy=0.98)
     assert np.abs(np.array(found.details["moved"]) - (3, -2)).max() < 0.3
     assert 0 < found.details["energy_cut"] < 0.025
     assert 0.002 < found.details["energy_outside"] < 0.05

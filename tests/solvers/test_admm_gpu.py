@@ -79,8 +79,7 @@ def test_float32_converges_as_on_the_cpu(cupy, rng, norm):
 
 def test_a_small_lambda_is_approached_from_a_large_one(cupy, rng):
     blur, g = blurred(rng, "unknown")
-    problem = problem_of(blur, "tv", 1e-5)
-    here, there = both(cupy, problem, g)
+    here, there = both(cupy, problem_of(blur, "tv", 1e-5), g)
     assert here.converged
     assert_same(here, there, 1e-8)
 
@@ -108,8 +107,7 @@ def test_a_state_outlives_the_workspace(cupy, rng):
 def test_repeats_are_bit_for_bit_also_in_four_threads_on_four_streams(cupy, rng, on_four_streams):
     blur, g = blurred(rng, "unknown")
     images = [cupy.asarray(np.roll(g, i, -1)) for i in range(4)]
-    problem = changed(problem_of(blur, "tv", 2e-3), xp=cupy)
-    factor = admm.prepare(problem)
+    factor = admm.prepare(changed(problem_of(blur, "tv", 2e-3), xp=cupy))
     alone = [factor.solve(image).scene for image in images]
     assert all(on_four_streams(lambda i: bool((factor.solve(images[i]).scene == alone[i]).all()), 5))
 

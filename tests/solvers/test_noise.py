@@ -76,8 +76,7 @@ def test_the_noise_of_a_sharpened_picture_is_refused(rng):
 
 @pytest.mark.parametrize(("gain", "read"), [(1 / 100, 0.005), (1 / 1000, 0.02), (0.0, 0.02)])
 def test_noise_that_grows_with_the_light_is_found_as_that(gain, read, rng):
-    kernel = psf.disk(7)
-    clean = degrade(data.load("camera"), kernel, boundary="unknown").clip(0, None)
+    clean = degrade(data.load("camera"), psf.disk(7), boundary="unknown").clip(0, None)
     light = rng.poisson(clean / gain) * gain if gain else clean
     g = light + read * rng.standard_normal(clean.shape)
     model = estimate_noise_model(g)

@@ -36,8 +36,7 @@ def solve(problem, g, start=None):
 
 def restored(blur, g, lam=0.0, **options):
     """The solution for one image, or for channels, with the scene of the same form."""
-    xp = get_xp(g)
-    options = {"xp": xp, "dtype": g.dtype} | options
+    options = {"xp": get_xp(g), "dtype": g.dtype} | options
     axes = len(blur.image_shape)
     solution = solve(lucy(blur, lam, **options), g.reshape(*(1,) * (2 + axes - g.ndim), *g.shape))
     return replace(solution, scene=solution.scene.reshape(*g.shape[:-axes], *blur.scene_shape))
@@ -409,8 +408,7 @@ def test_frames_are_solved_by_themselves(rng):
     blur = Blur(deblur.psf.disk(5, 2), (24, 21), "unknown")
     g = np.stack([blurred(blur, rng, noise) for noise in (0.0, 0.02, 0.05, 0.1)]).reshape(2, 2, 24, 21)
     w = rng.random((2, 1, 24, 21))
-    problem = lucy(blur, weights=w, max_iterations=100)
-    together = solve(problem, g)
+    together = solve(lucy(blur, weights=w, max_iterations=100), g)
     assert together.scene.shape == (2, 2, *blur.scene_shape)
     assert together.history.objective.shape == together.history.primal.shape
     for i in range(2):

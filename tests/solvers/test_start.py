@@ -25,8 +25,7 @@ def test_the_prior_lies_where_the_image_does():
     blur = Blur(ASYMMETRIC, (31, 33), "unknown")
     g = np.zeros((31, 33))
     g[12, 20] = 1
-    prior = prior_scene(blur, g, smoothing=1.0)
-    inside = prior[blur.crop]
+    inside = prior_scene(blur, g, smoothing=1.0)[blur.crop]
     assert np.unravel_index(inside.argmax(), inside.shape) == (12, 20)
     assert prior_scene(blur, g.astype(np.float32)).dtype == np.float32
 

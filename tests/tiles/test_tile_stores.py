@@ -139,8 +139,7 @@ def test_the_residual_of_the_whole_picture(picture):
     exact = residual(made, picture, whole.image)
     assert exact.residual < 1e-12
     assert exact.data_residual == pytest.approx(whole.data_residual, rel=0.1)
-    wrong = residual(made, picture, whole.image + 0.01)
-    assert wrong.residual > 1e-3
+    assert residual(made, picture, whole.image + 0.01).residual > 1e-3
 
 
 def test_the_residual_is_one_of_light_where_a_gamma_is_given():

@@ -161,13 +161,11 @@ def test_the_sharp_tail_is_the_deviation_over_random_pictures():
     k = deblur.reconstruct(point, h, lam, boundary="periodic")
     lag = np.minimum(np.arange(n), n - np.arange(n))
     correlation = np.exp(-lag / CORRELATION)  # of one axis; the picture's is the product
-    at = np.abs(np.arange(n)[:, None] - np.arange(n)[None])
-    line = np.exp(-at / CORRELATION)
+    line = np.exp(-np.abs(np.arange(n)[:, None] - np.arange(n)[None]) / CORRELATION)
     beyond = k[n // 2 + d + 1 :]
     across = np.fft.ifft(np.fft.fft(beyond, axis=1) * np.fft.fft(correlation), axis=1).real
     expected = np.einsum("ic,ij,jc->", beyond, line[: len(beyond), : len(beyond)], across)
-    sharp = tails_along(0, h, lam).sharp
-    assert sharp[d] == pytest.approx(np.sqrt(expected), rel=0.02)
+    assert tails_along(0, h, lam).sharp[d] == pytest.approx(np.sqrt(expected), rel=0.02)
 
 
 def test_a_plan_keeps_to_its_memory_and_its_chunks():

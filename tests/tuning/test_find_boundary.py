@@ -87,8 +87,7 @@ def test_hidden_pixels_have_no_effect():
     ids=["black", "grey", "a row", "tiny"],
 )
 def test_where_the_border_says_nothing_the_boundary_is_unknown(g):
-    h = np.ones((1, 3)) / 3
-    result = deblur.solve(g, h, 1e-2)
+    result = deblur.solve(g, np.ones((1, 3)) / 3, 1e-2)
     assert result.boundary == "unknown"
     assert np.isfinite(result.image).all()
     assert deblur.solve(g, [[1.0]], 1e-2).boundary == "unknown"
@@ -256,6 +255,5 @@ def test_colour_needs_no_name_and_opacity_is_kept():
 
 def test_a_picture_is_read_where_it_lies(xp):
     for boundary in ("zero", "periodic", "unknown"):
-        g = blurred(boundary)
-        result = deblur.solve(xp.asarray(g), PSFS["gaussian"], 1e-2)
+        result = deblur.solve(xp.asarray(blurred(boundary)), PSFS["gaussian"], 1e-2)
         assert (result.boundary, type(result.image)) == (boundary, xp.ndarray)

@@ -109,8 +109,7 @@ def test_white_noise_is_white_and_blurred_noise_is_not():
     assert abs(white - 1) <= 0.1
     assert abs(whiteness(noise + 5) - white) <= 1e-9
     assert abs(whiteness(7 * noise) - white) <= 1e-9
-    coloured = scipy.ndimage.gaussian_filter(noise, (0, 0.7, 0.7))
-    assert whiteness(coloured) >= 1.5
+    assert whiteness(scipy.ndimage.gaussian_filter(noise, (0, 0.7, 0.7))) >= 1.5
     assert whiteness(np.diff(noise, axis=-1)) >= 1.3  # neither is what goes up and down
 
 
@@ -195,8 +194,7 @@ def test_discrepancy_makes_the_residual_as_large_as_the_noise():
     problem = pose(blur, "tv")
     choice = tune("tv", problem, g[None, None], "discrepancy", noise=0.02)
     f = solve("tv", problem, choice.lam, g[None, None]).scene[0, 0]
-    rms = math.sqrt(((g - blur.forward(f)) ** 2).mean())
-    assert abs(rms / 0.02 - 1) <= 0.02
+    assert abs(math.sqrt(((g - blur.forward(f)) ** 2).mean()) / 0.02 - 1) <= 0.02
 
 
 def test_a_noise_level_that_nothing_reaches_is_remarked():
@@ -339,10 +337,8 @@ def test_plug_and_play_is_tuned_without_a_solution():
 
 
 def test_plug_and_play_without_noise_keeps_some_strength():
-    blur = Blur(PSF, (32, 32), "zero")
-    problem = pose(blur, "pnp", denoiser=denoisers.get("tv"))
-    choice = tune("pnp", problem, np.full((1, 1, 32, 32), 0.5))
-    assert 1e-7 <= choice.lam <= 1e-5
+    problem = pose(Blur(PSF, (32, 32), "zero"), "pnp", denoiser=denoisers.get("tv"))
+    assert 1e-7 <= tune("pnp", problem, np.full((1, 1, 32, 32), 0.5)).lam <= 1e-5
 
 
 # ---------------------------------------------------------------- bad input
