@@ -124,7 +124,8 @@ def test_planes_and_films_go_into_ome_zarr_tile_by_tile(tmp_path, counts):
 
 
 @pytest.mark.parametrize("target", ["out.zarr", "out.zarr --tile 6x6x5", "out.tif"])
-def test_a_full_disk_is_said_with_the_file(tmp_path, counts, target):
+def test_a_full_disk_is_said_with_the_file(tmp_path, counts, target, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # what Python keeps of modules would be cut short
     write_ome(tmp_path / "in.ome.tif", counts[:1, :1])
     full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1500, 1500))  # bytes of a file
     run = ["reconstruct", "in.ome.tif", *RUN, FORM, "-o", *target.split(" ")]
