@@ -62,6 +62,12 @@ def xp(request):
     return np if request.param == "numpy" else request.getfixturevalue("cupy")
 
 
+@pytest.fixture(params=[np.float32, np.float64])
+def dtype(request):
+    """Both precisions; a test that serves others, too, has parameters of this name instead."""
+    return request.param
+
+
 @pytest.fixture
 def rng():
     """A generator with a fixed seed, so that a failure can be seen again."""

@@ -137,7 +137,6 @@ def test_the_same_numbers_give_the_same_answer_in_any_form(call):
         check_same(function, form, made(a), expected, 1e-12)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("call", KEEPS)
 def test_the_class_is_kept_in_native_order(call, dtype):
     function, a = KEEPS[call]

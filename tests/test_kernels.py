@@ -55,14 +55,19 @@ extern "C" __global__ void nothing() {}
 """
 
 
+@pytest.fixture
+def demo(folder):
+    (folder / "demo.cu").write_text(SCALE)
+    return folder
+
+
 def test_every_file_of_the_project_can_be_read():
     assert {"cholesky", "gauss_jordan", "matmul", "triangular"} <= set(cuda_sources.stems())
     for stem in cuda_sources.stems():
         assert cuda_sources.signatures(stem), stem
 
 
-def test_signature_is_the_one_declared(folder):
-    (folder / "demo.cu").write_text(SCALE)
+def test_signature_is_the_one_declared(demo):
     signatures = cuda_sources.signatures("demo")
     assert set(signatures) == {"scale", "nothing"}
     assert signatures["nothing"] == ()
@@ -93,8 +98,7 @@ def test_type_that_cannot_be_passed_is_named(folder, declaration):
     refused(ValueError, "demo.cu.*" + declaration.replace("*", r"\*").split()[0], cuda_sources.signatures, "demo")
 
 
-def test_source_has_the_dtype_the_header_and_the_lines_of_each_file(folder):
-    (folder / "demo.cu").write_text(SCALE)
+def test_source_has_the_dtype_the_header_and_the_lines_of_each_file(demo):
     text = cuda_sources.source("demo", FLOAT32)
     assert text.startswith("using real = float;\n")
     assert cuda_sources.source("demo", np.dtype(np.float64)).startswith("using real = double;\n")
@@ -115,8 +119,7 @@ def test_kernel_alone_is_the_file_without_the_others():
             assert {len(line) for line, full in lines if line != full} <= {0}
 
 
-def test_unknown_file_lists_the_known(folder):
-    (folder / "demo.cu").write_text(SCALE)
+def test_unknown_file_lists_the_known(demo):
     refused(ValueError, "no kernel file 'other'.*demo", cuda_sources.source, "other", FLOAT32)
 
 
@@ -210,38 +213,35 @@ def packed(folder, code, *, capability="sm_80", stem="demo", kernel="scale", dty
         ("sm_86", 80, False), ("sm_90a", 90, True), ("sm_90a", 100, False), ("sm_120", 121, True),
     ],
 )  # fmt: skip
-def test_shipped_machine_code_serves_its_generation(folder, made_for, device, served):
-    (folder / "demo.cu").write_text(SCALE)
-    packed(folder, b"code", capability=made_for)
+def test_shipped_machine_code_serves_its_generation(demo, made_for, device, served):
+    packed(demo, b"code", capability=made_for)
     assert list(kernels._shipped("demo", "scale", FLOAT32, device)) == [b"code"] * served
 
 
-def test_shipped_machine_code_serves_only_its_source_and_dtype(folder, monkeypatch):
-    (folder / "demo.cu").write_text(SCALE)
-    packed(folder, b"code")
+def test_shipped_machine_code_serves_only_its_source_and_dtype(demo, monkeypatch):
+    packed(demo, b"code")
     assert list(kernels._shipped("demo", "scale", FLOAT32, 80)) == [b"code"]
     assert not list(kernels._shipped("demo", "scale", np.dtype(np.float64), 80))
     assert not list(kernels._shipped("demo", "nothing", FLOAT32, 80))
     with monkeypatch.context() as other:
         other.setattr(kernels, "OPTIONS", ("-std=c++20",))
         assert not list(kernels._shipped("demo", "scale", FLOAT32, 80))
-    (folder / "demo.cu").write_text(SCALE.replace("factor * x", "2 * factor * x"))
+    (demo / "demo.cu").write_text(SCALE.replace("factor * x", "2 * factor * x"))
     for read in (cuda_sources._files, cuda_sources.source):
         read.cache_clear()
     assert not list(kernels._shipped("demo", "scale", FLOAT32, 80))
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "flipped"])
-def test_damaged_machine_code_is_not_used(folder, damage):
-    (folder / "demo.cu").write_text(SCALE)
-    packed(folder, b"machine code " * 9)
-    whole = (folder / kernels.PACKED).read_bytes()
+def test_damaged_machine_code_is_not_used(demo, damage):
+    packed(demo, b"machine code " * 9)
+    whole = (demo / kernels.PACKED).read_bytes()
     if damage == "missing":
-        (folder / kernels.PACKED).unlink()
+        (demo / kernels.PACKED).unlink()
     else:
         at = whole.index(b".cubin") + 16
         changed = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] if damage == "flipped" else whole[:-30]
-        (folder / kernels.PACKED).write_bytes(changed)
+        (demo / kernels.PACKED).write_bytes(changed)
     assert not list(kernels._shipped("demo", "scale", FLOAT32, 80))
 
 
@@ -264,7 +264,7 @@ def test_what_calls_launch_is_recorded_and_compiled_by_threads(monkeypatch):
 
 
 @pytest.mark.parametrize("accepted", [True, False])
-def test_a_kernel_is_compiled_only_if_the_driver_refuses_the_shipped_code(folder, monkeypatch, accepted):
+def test_a_kernel_is_compiled_only_if_the_driver_refuses_the_shipped_code(demo, monkeypatch, accepted):
     """With a driver, a device and a compiler that are made up."""
     cuda = {name: types.ModuleType(name) for name in ("cupy", "cupy.cuda", "cupy.cuda.function")}
     refusal = type("CUDADriverError", (RuntimeError,), {})
@@ -283,8 +283,7 @@ def test_a_kernel_is_compiled_only_if_the_driver_refuses_the_shipped_code(folder
     monkeypatch.setattr(kernels, "properties", lambda device: kernels.Properties(132, 86, 1 << 16, 1 << 22))
     monkeypatch.setattr(kernels, "architecture", lambda: "sm_86")
     monkeypatch.setattr(kernels, "machine_code", lambda *unit: b"compiled")
-    (folder / "demo.cu").write_text(SCALE)
-    packed(folder, b"shipped")
+    packed(demo, b"shipped")
     assert isinstance(kernels._module("demo", "scale", FLOAT32, 0), Module)
     assert loaded == [b"shipped"] + [b"compiled"] * (not accepted)
 
@@ -301,14 +300,13 @@ def test_without_a_compiler_nothing_is_packed_and_a_message_says_so(monkeypatch,
     assert "compiled when first launched" in said
 
 
-def test_packed_code_is_that_of_the_compiler(folder):
+def test_packed_code_is_that_of_the_compiler(demo):
     cupy = pytest.importorskip("cupy")
     try:
         cupy.cuda.nvrtc.getVersion()
     except (OSError, RuntimeError) as error:
         pytest.skip(f"NVRTC is not there ({error})")
-    (folder / "demo.cu").write_text(SCALE)
-    PACKER["pack"](folder / kernels.PACKED, ["sm_80"])
+    PACKER["pack"](demo / kernels.PACKED, ["sm_80"])
     (code,) = kernels._shipped("demo", "scale", FLOAT32, 89)
     assert code.startswith(b"\x7fELF")
     assert b"scale" in code
@@ -319,9 +317,7 @@ def test_packed_code_is_that_of_the_compiler(folder):
 
 
 @pytest.fixture
-def scale(folder, cupy):
-    (folder / "demo.cu").write_text(SCALE)
-
+def scale(demo, cupy):
     def call(x, ldx, y, *args, dtype=np.float32):
         kernels.launch("demo", "scale", 1, 64, x, ldx, y, *args, dtype=dtype)
 
@@ -329,7 +325,6 @@ def scale(folder, cupy):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_launch_computes(scale, cupy, dtype):
     whole = cupy.random.standard_normal((7, 9)).astype(dtype)
     y, count = cupy.full((5, 3), np.nan, dtype), cupy.zeros(1, np.uint32)
@@ -405,20 +400,18 @@ def test_launch_with_shipped_machine_code(scale, folder, cupy, good):
 
 
 @pytest.mark.gpu
-def test_kernels_of_a_file_are_compiled_one_by_one_and_found_by_a_second_process(folder, cupy):
-    (folder / "demo.cu").write_text(SCALE)
+def test_kernels_of_a_file_are_compiled_one_by_one_and_found_by_a_second_process(demo, cupy):
     x, y = cupy.ones((2, 2)), cupy.zeros((2, 2))
     kernels.launch("demo", "scale", 1, 64, x, 2, y, 2, 2, 3.0, None, dtype=np.float64)
     assert (y == 3).all()
-    (written,) = (folder / "cache").glob("*.cubin")
+    (written,) = (demo / "cache").glob("*.cubin")
     assert written.name.startswith("deblur-scale-")
     code = kernels.machine_code("demo", "scale", np.dtype(np.float64), kernels.architecture())
     assert code == written.read_bytes()
 
 
 @pytest.mark.gpu
-def test_resident_blocks_bound_a_cooperative_launch(folder, cupy):
-    (folder / "demo.cu").write_text(SCALE)
+def test_resident_blocks_bound_a_cooperative_launch(demo, cupy):
     kernel = kernels.get("demo", "nothing", np.float32)
     resident = kernel.resident_blocks(1024, 100 << 10)
     kernel(resident, 1024, shared_mem=100 << 10, cooperative=True)
@@ -431,6 +424,5 @@ def test_dtype_other_than_the_two_is_refused(cupy):
 
 
 @pytest.mark.gpu
-def test_unknown_kernel_lists_the_known(folder, cupy):
-    (folder / "demo.cu").write_text(SCALE)
+def test_unknown_kernel_lists_the_known(demo, cupy):
     refused(ValueError, "no kernel 'other'.*scale", kernels.get, "demo", "other", np.float32)

@@ -87,7 +87,6 @@ def test_every_method_gives_the_scaled_answer_in_the_units_of_the_image(method, 
 
 
 @pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.linear])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_choose_lambda_answers_in_the_units_of_the_image(rule, dtype):
     blur, g = deblur.Blur(PSF, (20, 18), "reflect"), picture(dtype)
     noise = 0.01 if RULES[rule].noise else None
@@ -208,7 +207,6 @@ def test_tiles_do_not_depend_on_the_unit_of_the_psf(rng, boundary, power):
     assert np.abs(shifted(found, power) - plain).max() <= 1e-12
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_hidden_pixels_do_not_set_the_scale(dtype):
     g, weights = picture(dtype), np.ones((20, 18))
     weights[3, 4] = 0

@@ -112,7 +112,6 @@ def test_the_symbols_are_the_eigenvalues_of_the_periodic_differences(rng, shape,
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (1, 1, 1, 9), (2, 3, 33, 50), (1, 1, 300, 401)])
 @pytest.mark.parametrize("wrap", [True, False])
 @pytest.mark.parametrize("method", REGULARIZERS)

@@ -22,13 +22,10 @@ from deblur.linalg import (
 
 pytestmark = pytest.mark.gpu
 
-DTYPES = [np.float32, np.float64]
-
 
 # ---------------------------------------------------------------- symmetric positive definite
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("road", ["units", "library"])
 def test_cholesky_by_the_paths_of_large_matrices_and_small_devices(road, dtype, rng, cupy, monkeypatch):
     n, bad = 1537, 1000
@@ -77,7 +74,6 @@ def inverted(cupy, a):
     return error(a, gauss_jordan_inverse(cupy.asarray(a)).get(), np.eye(len(a)))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [1, 17, 64, 65, 513, 1537])
 def test_without_clusters(n, dtype, rng, cupy, monkeypatch):
     monkeypatch.setattr(gauss_jordan_gpu, "_has_clusters", lambda device: False)
@@ -104,7 +100,6 @@ def test_fewer_blocks_where_not_all_may_run_at_once(rng, cupy, monkeypatch):
         gauss_jordan_inverse(cupy.asarray(a))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_two_rows_a_thread(dtype, rng, cupy, monkeypatch):
     monkeypatch.setattr(gauss_jordan_gpu._SIZES, "PANEL_THREADS", 32)
     assert inverted(cupy, general(900, rng, dtype=dtype)) <= 1
@@ -116,7 +111,6 @@ def test_every_width(width, rng, cupy, monkeypatch):
     assert inverted(cupy, general(1000, rng)) <= 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [40, 999])
 def test_as_large_matrices_are_inverted(n, dtype, rng, cupy, monkeypatch):
     monkeypatch.setattr(gauss_jordan_gpu, "LARGE", 1)
@@ -148,7 +142,6 @@ def test_gauss_seidel(k, acceleration, rng, cupy):
 # ---------------------------------------------------------------- H and HHᵀ + λI
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("psf_shape", [(1, 1), (3, 3), (4, 5), (7, 2)])
 @pytest.mark.parametrize("boundary", ["zero", "periodic", "reflect", "antireflect", "unknown"])
 def test_matrices_of_a_blur(boundary, psf_shape, dtype, rng, cupy):

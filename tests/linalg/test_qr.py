@@ -46,7 +46,6 @@ def check(a, q, r):
     assert below.size == 0 or np.abs(below).max() == 0
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_reduced_and_complete(xp, rng, shape, batch, dtype):
@@ -67,7 +66,6 @@ def test_reduced_and_complete(xp, rng, shape, batch, dtype):
     check(a, q, r)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.parametrize(("m", "n", "batch"), [(70, 40, ()), (70, 40, (5,)), (40, 70, ()), (64, 64, (20,))])
 def test_hostile_matrices(xp, rng, kind, m, n, batch, dtype):
@@ -138,7 +136,6 @@ LARGE = {
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("kernel", "shape"), [(k, s) for k, shapes in LARGE.items() for s in shapes])
 def test_every_kernel_on_the_gpu(cupy, kernel, shape, dtype):
     plan = choose_qr(shape, dtype)

@@ -139,7 +139,6 @@ def test_the_texts_name_the_value():
     refused(LinAlgError, "span", qr_insert, E, T, E @ np.ones((3, 40)), 1, "col", 1e-3)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("mode", ["full", "economic"])
 @pytest.mark.parametrize(("m", "n", "p"), [(300, 150, 1), (300, 150, 70), (301, 40, 129), (150, 149, 33)])
 def test_blocks_larger_than_a_block(xp, rng, m, n, p, mode, dtype):

@@ -174,7 +174,6 @@ def test_it_is_a_scipy_linear_operator(rng, boundary):
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_transposes_and_products_from_the_left(rng, boundary, dtype):
     blur = Blur(rng.standard_normal((3, 4)), (6, 7), boundary)
     dense = blur.to_dense()
@@ -216,7 +215,6 @@ def test_solvers_sums_and_products_of_scipy(rng, boundary):
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_pylops_may_wrap_it(rng, boundary, dtype):
     blur = Blur(rng.random((3, 4)), (6, 7), boundary)
     x, y = rng.random(blur.shape[1]).astype(dtype), rng.random(blur.shape[0]).astype(dtype)

@@ -11,7 +11,6 @@ from deblur.operators import cosine_gpu
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(8, 8), (2, 2), (3, 2), (2, 3, 7, 9), (5, 33, 40), (301, 298), (300, 256)])
 @pytest.mark.parametrize(
     ("there", "back", "scipys", "axes"),

@@ -37,7 +37,6 @@ def test_borders_are_taken_put_and_multiplied_alike(cupy, rng, size, shape):
 
 
 @pytest.mark.parametrize(("size", "shape"), SIZES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_preconditioner_is_the_cpus(cupy, rng, size, shape, dtype):
     problems, borders, embeddings = both(rng, size, shape, dtype)
     here, there = (pcg._Schwarz(r, m, p) for r, m, p in zip(borders, embeddings, problems, strict=True))

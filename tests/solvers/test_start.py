@@ -39,7 +39,6 @@ def test_smoothing_is_a_gaussian(rng, shape, psf):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("boundary", ["unknown", "periodic", "reflect"])
 @pytest.mark.parametrize(("shape", "psf"), SHAPES)
 def test_they_are_the_cpus(cupy, rng, dtype, boundary, shape, psf):

@@ -475,7 +475,6 @@ def test_the_result_says_how_lambda_was_chosen():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("counted", [False, True])
 def test_the_bins_of_a_gpu_are_numpys(cupy, rng, dtype, counted):
     s2, power = (10 ** rng.uniform(-30, 1, (2, 90, 41))).astype(dtype)
