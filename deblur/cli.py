@@ -114,8 +114,8 @@ def reconstruct(args: argparse.Namespace) -> int:
         a volume, TYX a film, TCZYX several volumes of several channels.
     --time : places, optional
         Restore one time point alone, or, as N:M, those from N to before M, counted from 0.
-    --channel : places, optional
-        Restore one channel alone, or some of them, as --time does.
+    --channel : channel, optional
+        Restore one channel alone, by its number or its name in the file, or some of them, as --time does.
     --planes : flag
         Restore each plane of a volume by itself, with a PSF in 2-D. A PSF in 3-D restores volumes.
     --lam : lam = auto

@@ -106,8 +106,7 @@ def test_float32_integers_colours_and_stacks(rng):
     g = np.stack([picture(H, "zero", (130, 150), rng) for _ in range(3)])
     whole = np.stack([deblur.reconstruct(f, H, LAM, boundary="zero") for f in g])
     few = tiled(g.astype(np.float32), H, LAM, stack_axis=0, tile=64, boundary="zero")
-    assert few.dtype == np.float32
-    assert few.shape == g.shape
+    assert (few.dtype, few.shape) == (np.float32, g.shape)
     assert apart(few, whole, g) < 1e-3
     last = tiled(g.transpose(1, 2, 0), H, LAM, channel_axis=-1, tile=64, boundary="zero")
     assert apart(last.transpose(2, 0, 1), whole, g) < 1e-3
@@ -426,8 +425,7 @@ def test_an_xarray_keeps_its_coordinates(rng):
     said = {"coords": {"t": [1.0, 2.5], "y": np.arange(120) * 0.5}, "attrs": {"unit": "counts"}}
     x = xarray.DataArray(np.stack([g, g]), dims=("t", "y", "x"), name="light", **said)
     out = tiled(x, H, LAM, tile=64)
-    assert out.dims == x.dims
-    assert out.name == "light"
+    assert (out.dims, out.name) == (x.dims, "light")
     assert out.attrs == {"unit": "counts"}
     assert (out.coords["y"] == x.coords["y"]).all()
     np.testing.assert_array_equal(out.values[1], tiled(g, H, LAM, tile=64))
