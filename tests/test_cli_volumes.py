@@ -173,6 +173,11 @@ def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts, monkeypatch, capsy
     np.testing.assert_allclose(tifffile.imread("out.tif"), 65535 * f, rtol=1e-4, atol=0.1)
     assert main(["reconstruct", "in.ome.tif", "-o", "out.tif", "--force", *RUN, "bare.tif"]) == 0
     assert "along Z, Y, X is not known, the other's is (0.3, 0.13, 0.13)" in capsys.readouterr().err
+    deblur.psf.save("flat.tif", fine[1], voxel=(0.065, 0.065))
+    whole, tiles, planes = ["out.zarr"], ["out.zarr", "--tile", "6x6x5"], ["out.tif", "--planes", "--clip"]
+    for name, more in (("psf.ome.tif", whole), ("psf.ome.tif", tiles), ("flat.tif", planes)):
+        assert main(["reconstruct", "in.ome.tif", "--force", *RUN[:-2], "--psf", name, "-o", *more]) == 0
+        assert "9 x 9 of its own voxels, " in capsys.readouterr().out
 
 
 def test_time_points_share_what_is_prepared_and_levels_are_rounded_on_request(tmp_path, counts, monkeypatch):

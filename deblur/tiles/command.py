@@ -40,8 +40,10 @@ def wants(args: argparse.Namespace, psf: Any) -> bool:
     return tiled
 
 
-def reconstruct(args: argparse.Namespace, fitted: Callable[[image.Metadata], np.ndarray], options: Options) -> int:
-    """Restore a store with the PSF that is `fitted` to its metadata; returns the exit code.
+def reconstruct(
+    args: argparse.Namespace, fitted: Callable[[image.Metadata], tuple[np.ndarray, list[str]]], options: Options
+) -> int:
+    """Restore a store with the PSF that is `fitted` to its metadata, with lines that say how; returns the exit code.
 
     Parameters
     ----------
@@ -67,7 +69,7 @@ def reconstruct(args: argparse.Namespace, fitted: Callable[[image.Metadata], np.
     image.check_output(args.output, [args.input, args.psf[0]])
     kernel, choose = args.psf[1], axes_chooser(args, args.psf[1])
     source = Source(args.input, dtype=options.get("dtype"), choose=choose, psf_axes=kernel.ndim)
-    kernel = fitted(replace(source.metadata, orientation=1))  # the pixels stay as the sensor has them
+    kernel, resampled = fitted(replace(source.metadata, orientation=1))  # the pixels stay as the sensor has them
     workers = args.gpus or args.workers or 1
     gpus, several = bool(args.gpus), workers > 1 or args.gpus or args.scheduler
     clients = cluster(workers, gpus=gpus, scheduler=args.scheduler) if several else nullcontext(None)
@@ -77,7 +79,7 @@ def reconstruct(args: argparse.Namespace, fitted: Callable[[image.Metadata], np.
         given |= {"tile": args.tile, "check": not args.no_check, "overwrite": args.force, "progress": show}
         report = stream(source, args.output, kernel, args.lam, **given)
     if not args.quiet:
-        terminal.report(str(report))
+        terminal.report("\n".join([*resampled, str(report)]))
     if report.unfinished:
         raise ConvergenceError(
             f"after {report.plan.passes} passes about {report.left:.1e} of the range is left to be changed in "
