@@ -304,6 +304,11 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
     ConvergenceError
         If tiles were refined in passes (see `plan_tiles`) and are not yet right after a few more than planned.
 
+    Warns
+    -----
+    UserWarning
+        If the seam of a given overlap, or what the stopping rule of the method leaves, is above the tolerance.
+
     Notes
     -----
     The tolerance is that of seams. What an iteration leaves at its own stopping rule, of tiles and of the whole image
