@@ -14,6 +14,7 @@ option of the library, with the text and the default that `deblur.options.Option
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import functools
 import inspect
@@ -244,8 +245,31 @@ def _region(text: str) -> tuple[int, ...]:
 
 def axes_chooser(args: argparse.Namespace, psf: Any) -> Callable[[image.Metadata], Any]:
     """`image.axes.chosen` for the arguments --axis, --time, --channel and --planes."""
-    given = {name: getattr(args, name) for name in ("axis", "time", "channel", "planes")}
-    return functools.partial(chosen, source=args.input, space=np.ndim(psf) or 2, **given)
+    given = {name: getattr(args, name) for name in ("axis", "time", "planes")}
+
+    def choose(metadata: image.Metadata) -> Any:
+        channel = args.channel and _channel(args.channel, metadata.labels, args.input)
+        return chosen(metadata, args.input, np.ndim(psf) or 2, channel=channel, **given)
+
+    return choose
+
+
+def _channel(text: str, names: tuple[str, ...], source: str) -> range:
+    """The channels of a number, of N:M, or of a name, which is looked for where there is no such number."""
+    with contextlib.suppress(ValueError):
+        places = _places(text)
+        if places and places.start >= 0 and (places.stop <= len(names) or text not in names):
+            return places
+    found = [i for i, name in enumerate(names) if name == text] or [
+        i for i, name in enumerate(names) if name.lower() == text.lower()
+    ]
+    if len(found) == 1:
+        return range(found[0], found[0] + 1)
+    listed = f"its channels are {', '.join(names)}" if names else "it names none"
+    if found:
+        raise ValueError(f"--channel {text} is the name of {len(found)} channels of {source} ({listed}): give a number")
+    near = _nearest(text, {name.lower(): name for name in names})
+    raise ValueError(f"--channel {text}: {source} has no such channel{near}; {listed}; a number counts from 0")
 
 
 def _axes(text: str) -> str:
@@ -293,6 +317,7 @@ KINDS: dict[str, tuple[Any, str, str]] = {
     "level": (_reader(_level, "a number, or two such as 2,0.01,"), "X|GAIN,READ", ""),
     "size": (_reader(_size, "ROWSxCOLUMNS such as 15x17, or 15 for both,"), "ROWSxCOLUMNS", ""),
     "axes": (_reader(_axes, "letters such as ZYX or TCZYX, of T, C and Z each once at most, YX last,"), "AXES", ""),
+    "channel": (_reader(str, "a number or a name", bool), "N|N:M|NAME", ""),
     "places": (_reader(_places, "a number from 0, or 2:5 for 2, 3 and 4,", lambda r: r and r.start >= 0), "N|N:M", ""),
     "size|auto": (_reader(_size_or_auto, "auto, or ROWSxCOLUMNS such as 15x17,"), "ROWSxCOLUMNS|auto", ""),
     "region": (_reader(_region, "four whole numbers, as 1,9,2,8", lambda r: len(r) == 4), "TOP,BOTTOM,LEFT,RIGHT", ""),

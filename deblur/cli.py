@@ -114,8 +114,8 @@ def reconstruct(args: argparse.Namespace) -> int:
         a volume, TYX a film, TCZYX several volumes of several channels.
     --time : places, optional
         Restore one time point alone, or, as N:M, those from N to before M, counted from 0.
-    --channel : places, optional
-        Restore one channel alone, or some of them, as --time does.
+    --channel : channel, optional
+        Restore one channel alone, by its number or its name in the file, or some of them, as --time does.
     --planes : flag
         Restore each plane of a volume by itself, with a PSF in 2-D. A PSF in 3-D restores volumes.
     --lam : lam = auto
@@ -242,7 +242,7 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
     bits = volumes.bits_of(args, raw)
     if args.psf:
         volumes.check_is_psf(args.input, raw, *args.psf[:2])
-        kernel = volumes.fitted(args.psf, metadata)
+    kernel, resampled = volumes.fitted(args.psf, metadata) if args.psf else (kernel, [])
     colour = image.is_colour(raw)
     stack = raw.ndim - colour == 3
     axes: Any = {"channel_axis": raw.ndim - 1 if colour else None, "stack_axis": 0 if stack else None}
@@ -278,6 +278,7 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
     if levels is not None:
         del raw, visible
     lines = volumes.written(args, levels or result.image, None if levels else raw, metadata, bits, remarks)
+    lines = [*resampled, *lines]
     lines = [*lines, *hints] if several else [f"{report}{result}", *lines, *hints, *_suggestion(result, taken)]
     return "\n".join(lines)
 

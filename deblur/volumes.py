@@ -28,14 +28,19 @@ from .progress import report_phase
 from .psf_command import upright
 
 
-def fitted(given: tuple[str, np.ndarray, Any], metadata: image.Metadata) -> np.ndarray:
-    """The PSF of --psf turned with the image, and in its voxels as far as the PSF's file or form gives those of it.
+def fitted(given: tuple[str, np.ndarray, Any], metadata: image.Metadata) -> tuple[np.ndarray, list[str]]:
+    """The PSF of --psf turned with the image, and in its voxels as far as the PSF's file or form gives those of it; and
+    a line that says so where it was resampled.
 
-    Warns if a volume has sizes of voxels, and the TIFF of the PSF could have them and has none.
+    Warns if the image has sizes of voxels, and the TIFF of the PSF could have them and has none.
     """
-    kernel, could = upright(given, metadata.orientation), given[0].lower().endswith((".tif", ".tiff"))
-    unsized = given[2] is None and not (could and kernel.ndim == 3)
-    return kernel if unsized else psf.for_voxels(kernel, given[2], metadata.voxel(kernel.ndim))
+    kernel = upright(given, metadata.orientation)
+    if given[2] is None and not given[0].lower().endswith((".tif", ".tiff")):
+        return kernel, []
+    new = psf.for_voxels(kernel, given[2], metadata.voxel(kernel.ndim))
+    if new.shape == kernel.shape and np.allclose(new, kernel, atol=0):
+        return new, []
+    return new, [f"psf         {by(kernel.shape)} of its own voxels, {by(new.shape)} of the image's"]
 
 
 def check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray) -> None:
@@ -45,10 +50,8 @@ def check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray
         total = picture.sum(dtype=np.float64)
         same = total != 0 and np.allclose(kernel, picture / total, rtol=1e-6, atol=0)
     if same:
-        raise ValueError(
-            f"--psf {text} is the blurred picture itself; the PSF is what a point became by the blur, such as "
-            "gaussian:9,1.2 or the cut-out picture of a star"
-        )
+        why = f"--psf {text} is the blurred picture itself; the PSF is what a point became by the blur, such as"
+        raise ValueError(f"{why} gaussian:9,1.2 or the cut-out picture of a star")
 
 
 def opened(
@@ -76,7 +79,7 @@ def bits_of(args: argparse.Namespace, like: np.ndarray) -> int:
 def restored(args: argparse.Namespace, options: Any) -> str:
     """Restore each volume of IN, all time points of a channel by one plan, and write OUT; returns the report."""
     stored, metadata, where = opened(args, args.psf[1], lazily=True)
-    kernel, letters, frame = fitted(args.psf, metadata), metadata.axes, stored.shape[len(where) :]
+    (kernel, resampled), letters, frame = fitted(args.psf, metadata), metadata.axes, stored.shape[len(where) :]
     to_store = Path(args.output).suffix == ".zarr"
     metadata = in_order(metadata)[0] if to_store else metadata
     shape, pages = (*metadata.sizes, *frame), (math.prod(metadata.sizes), *frame)
@@ -131,9 +134,7 @@ def restored(args: argparse.Namespace, options: Any) -> str:
             lines = written(args, np.reshape(out, pages), source, metadata, bits, counts=bits == 32)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    if args.psf[2] is not None:
-        reports.append(f"psf         {by(args.psf[1].shape)} of its own voxels, {by(kernel.shape)} of the image's")
-    return "\n".join([*reports, f"axes        {in_words(metadata, frame, 3)}", *lines])
+    return "\n".join([*reports, *resampled, f"axes        {in_words(metadata, frame, 3)}", *lines])
 
 
 def _store(path: Path, metadata: image.Metadata, shape: tuple[int, ...], dtype: np.dtype, source: np.dtype) -> Any:

@@ -91,10 +91,10 @@ plt.show()
 plan = deblur.plan_tiles(psf, lam, blurred.shape, tile=256, boundary="reflect", tolerance=1e-3)
 print(plan)
 figure, axes = plt.subplots(1, 3, figsize=(11, 4), layout="constrained")
-axes[0].imshow(deblur.tiled(blurred, psf, lam, tile=256, overlap=14, boundary="reflect"), vmin=0, vmax=1)
+axes[0].imshow(deblur.tiled(blurred, psf, lam, tile=256, overlap=14, tolerance=0.5, boundary="reflect"), vmin=0, vmax=1)
 axes[0].set_title("overlap 14: two PSF sizes")
 for ax, d in zip(axes[1:], (14, plan.overlap[0])):
-    tiles = deblur.tiled(blurred, psf, lam, tile=256, overlap=int(d), boundary="reflect")
+    tiles = deblur.tiled(blurred, psf, lam, tile=256, overlap=int(d), tolerance=0.5, boundary="reflect")
     ax.imshow(abs(tiles - whole), vmin=0, vmax=0.02, cmap="magma")
     ax.set_title(f"overlap {d}: error up to {abs(tiles - whole).max() / extent:.0e}")
 for ax in axes:

@@ -95,5 +95,5 @@ for ax, (name, volume) in zip(axes, shown.items()):
 #
 # `deblur reconstruct stack.ome.tif -o out.ome.zarr --psf microscope:21x15x15,0.3x0.13,0.52,1.2` does this for a file.
 # Axes, voxel sizes and names of channels are read from OME-TIFF, ImageJ's TIFF and OME-Zarr, and written into the
-# output. `--axis ZYX` names axes where a file does not, `--time 3` and `--channel 0:2` select, and `--views look.png`
+# output. `--axis ZYX` names axes where a file does not, `--time 3` and `--channel GFP` select, and `--views look.png`
 # draws the figure above. All time points of a channel are restored with one λ, and one of them is in memory at a time.

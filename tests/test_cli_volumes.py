@@ -77,7 +77,8 @@ def test_axes_sizes_channels_and_counts_are_read_and_kept(tmp_path, counts, sour
     path, out = tmp_path / source, tmp_path / target
     WRITERS[source](path, counts)
     steps = pytest.approx({} if source == "no unit.zarr" else STEPS)
-    for more, wanted in (([], counts), (["--time", "1", "--channel", "1:2", "--force"], counts[1:, 1:])):
+    last = "1:2" if source in ("imagej.tif", "no unit.zarr") else "gfp"
+    for more, wanted in (([], counts), (["--time", "1", "--channel", last, "--force"], counts[1:, 1:])):
         assert main(["reconstruct", str(path), "-o", str(out), *RUN[:-2], "--psf", FORM, *more]) == 0
         pixels, found = image.read_with_metadata(out)
         expected = restored(wanted)
@@ -98,6 +99,16 @@ def test_axes_sizes_channels_and_counts_are_read_and_kept(tmp_path, counts, sour
             assert level == given | {"datasets": [given["datasets"][0] | {"path": "0"}]}
         assert group["0"].metadata.dimension_names == tuple("tczyx")
         assert ("dropped     metadata" in capsys.readouterr().out) == path.is_file()
+
+
+def test_a_channel_of_no_such_name_is_refused_with_the_names(tmp_path, counts, capsys):
+    write_zarr(tmp_path / "in.zarr", counts, names=["488", "GFP", "GFP"])
+    run = ["reconstruct", tmp_path / "in.zarr", "-o", tmp_path / "out.zarr", *RUN, FORM, "--channel"]
+    fails(capsys, [*run, "gfq"], "did you mean GFP?", "its channels are 488, GFP, GFP")
+    fails(capsys, [*run, "gfp"], "is the name of 2 channels", "give a number")
+    fails(capsys, [*run, "3"], "--channel 3 is not in")
+    assert main([*map(str, run), "488"]) == 0
+    assert image.read_with_metadata(tmp_path / "out.zarr")[1].labels == ("488",)
 
 
 def test_planes_and_films_go_into_ome_zarr_tile_by_tile(tmp_path, counts):
@@ -162,6 +173,11 @@ def test_a_psf_of_other_voxels_is_resampled(tmp_path, counts, monkeypatch, capsy
     np.testing.assert_allclose(tifffile.imread("out.tif"), 65535 * f, rtol=1e-4, atol=0.1)
     assert main(["reconstruct", "in.ome.tif", "-o", "out.tif", "--force", *RUN, "bare.tif"]) == 0
     assert "along Z, Y, X is not known, the other's is (0.3, 0.13, 0.13)" in capsys.readouterr().err
+    deblur.psf.save("flat.tif", fine[1], voxel=(0.065, 0.065))
+    whole, tiles, planes = ["out.zarr"], ["out.zarr", "--tile", "6x6x5"], ["out.tif", "--planes", "--clip"]
+    for name, more in (("psf.ome.tif", whole), ("psf.ome.tif", tiles), ("flat.tif", planes)):
+        assert main(["reconstruct", "in.ome.tif", "--force", *RUN[:-2], "--psf", name, "-o", *more]) == 0
+        assert "9 x 9 of its own voxels, " in capsys.readouterr().out
 
 
 def test_time_points_share_what_is_prepared_and_levels_are_rounded_on_request(tmp_path, counts, monkeypatch):

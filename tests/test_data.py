@@ -17,8 +17,7 @@ ROOT = Path(__file__).parent.parent
 @pytest.mark.parametrize("name", data.names())
 def test_each_image_is_as_described(name):
     image, about = data.load(name), data.info(name)
-    assert image.dtype == np.float64
-    assert image.shape == about.shape
+    assert (image.dtype, image.shape) == (np.float64, about.shape)
     assert image.min() >= 0
     assert image.max() <= 1
     assert np.ptp(image) > 0.5

@@ -104,10 +104,8 @@ def from_blurred(
     shape = as_shape((max(min(61, min(whole.shape) // 4), 3) | 1) if size is None else size)
     s = max(shape) | 1
     if min(shape) < 1 or max(shape) < 3 or min(whole.shape) < max(2 * max(shape), 16):
-        raise ValueError(
-            f"a PSF of {shape[0]} x {shape[1]} cannot be found in an image of {whole.shape[0]} x {whole.shape[1]}: it "
-            "must have 3 pixels or more, and the image twice as many, and 16 at least"
-        )
+        why = f"a PSF of {shape[0]} x {shape[1]} cannot be found in an image of {whole.shape[0]} x {whole.shape[1]}: it"
+        raise ValueError(f"{why} must have 3 pixels or more, and the image twice as many, and 16 at least")
     positions = None if grid is None else cell_centres(grid, whole.shape)
     y = _part(whole, _sharpest(whole), max(_SIDE, 6 * s))
     deviation, black = float(y.std()), float(np.quantile(y, 1e-3))

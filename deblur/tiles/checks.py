@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..device import asnumpy
-from ..errors import MethodError
+from ..operators.matrix import by
 from ..problem import Solution
 from ..threads import thread_limit
 from ..verify import joined
@@ -47,51 +47,65 @@ class Residual:
     tiles: int
 
 
-def measured(tiling: Tiling, plan: TilePlan) -> list[float]:
-    """The seams of four tiles spread over the image: the largest change by twice the overlap, relative to the range."""
-    if not any(plan.overlap) or plan.passes > 1:
+def measured(tiling: Tiling) -> list[float]:
+    """The seams of up to eight tiles, of large ones in a corner: the largest change by more overlap, of the range.
+
+    More is twice as much, and two PSFs at least: of less, twice as much may leave the same error.
+    """
+    plan, space, tiles = tiling.plan, tiling.layout.space, tiling.tiles
+    if len(tiles) == 1 or plan.passes > 1:
         return []
-    seams = []
-    side = [min(t, max(256, 2 * d)) for t, d in zip(plan.tile, plan.overlap, strict=True)]
-    for frame, corner in tiling.layout.spread(4, side):
-        tile = tuple((c, c + s) for c, s in zip(corner, side, strict=True))
+    wider = [2 * max(d, m) for d, m in zip(plan.overlap, tiling.recipe.psfs.shape[1:], strict=True)]
+
+    def corner(tile: Any, number: int) -> Iterator[tuple[int, int]]:
+        """The part of a tile where neighbours meet, another corner for each number."""
+        for axis, ((a, b), d, n) in enumerate(zip(tile, plan.overlap, space, strict=True)):
+            side = n if b - a == n else min(b - a, max(tiling.side, 2 * d))
+            yield (a, a + side) if a and (b == n or number >> axis & 1) else (b - side, b)
+
+    seams, every = [], tiling.layout.frames * len(tiles)
+    places = np.random.default_rng(0).choice(every, min(8, every), replace=False).tolist()
+    for number, (frame, place) in enumerate(divmod(place, len(tiles)) for place in places):
+        part = tuple(corner(tiles[place], number))
         with suppress(ValueError):  # NaN, which is reported for the tile itself
-            once, twice = (tiling.solve(tiling.img, frame, tile, [k * d for d in plan.overlap])[0] for k in (1, 2))
-            seams.append(float(abs(once - twice).max()) / (tiling.range or 1.0))
+            near, far = (tiling.solve(tiling.img, frame, part, overlap)[0] for overlap in (plan.overlap, wider))
+            seams.append(float(abs(near - far).max()) / (tiling.range or 1.0))
     return seams
 
 
-def with_measured_overlap(tiling: Tiling, psf: np.ndarray, planned: Callable[[Sequence[int]], TilePlan]) -> TilePlan:
-    """The plan with the smallest overlap, of those tried, whose seam on the image itself is small enough.
+def with_seam(tiling: Tiling, plan: TilePlan) -> TilePlan:
+    """The plan with the seam that was measured."""
+    tiling.plan = plan
+    seams = measured(tiling)
+    why = f"its seam was measured on {len(seams)} tiles, against more overlap"
+    return replace(plan, seam=max(seams, default=0.0), reason=why)
 
-    An iteration that stops early gives another result on every window, however wide. The search ends where twice the
-    overlap no longer halves the seam: no overlap gives a much smaller one.
+
+def with_measured_overlap(
+    tiling: Tiling, overlap: Sequence[int], planned: Callable[[Sequence[int]], TilePlan]
+) -> TilePlan:
+    """The plan with the smallest overlap, of this and its doubles, whose seam on the image itself is small enough.
+
+    An iteration that stops early gives another result on every window, however wide. The search ends where four times
+    the overlap, or all that the tiles have room for, does not halve the seam: no overlap gives a much smaller one.
     """
-    overlap = [max(4, m) for m in psf.shape]
-    best: TilePlan | None = None
-    while True:
-        plan = planned(overlap)
-        if plan.answer != "measure":
-            return plan
-        seams = measured(tiling, plan)
-        worst = max(seams, default=0.0)
-        plan = replace(
-            plan,
-            seam=worst,
-            reason=f"the seam of method {plan.method!r} was measured on {len(seams)} tiles at this overlap and at "
-            f"twice that, and is {worst:.1e} of the range",
-        )
-        if worst <= plan.tolerance:
-            return plan
-        if best is not None and worst > 0.5 * best.seam:
-            return replace(best, reason=f"{best.reason}, which is left by its stopping rule; a smaller rtol lessens it")
-        best, overlap = plan, [2 * d for d in overlap]
-        if any(d > t and t < n for d, t, n in zip(overlap, plan.tile, plan.shape, strict=True)):
-            raise MethodError(
-                f"with an overlap of {plan.overlap} pixels the seam of method {plan.method!r} is still {worst:.1e} "
-                f"of the range, above the tolerance {plan.tolerance:.1e}; give a larger tolerance, larger tiles or "
-                "a larger λ"
-            )
+    plans = list[TilePlan]()
+    while (plan := planned(overlap)).answer == "measure":
+        plans.append(plan := with_seam(tiling, plan))
+        if plan.seam <= plan.tolerance:
+            break
+        overlap = [2 * d for d in overlap]
+        ended = any(d > t and t < n for d, t, n in zip(overlap, plan.tile, plan.shape, strict=True))
+        before = plans[-2:-1] if ended else plans[-3:-2]
+        if before and plan.seam > 0.5 * before[0].seam:
+            best = next(p for p in plans if p.seam < 2 * plan.seam)
+            left = f"is left by the stopping rule of method {plan.method!r}; rtol={0.1 * plan.tolerance:.1g} lessens it"
+            return replace(best, reason=f"{best.reason}, and {left}")
+        if ended:
+            why = f"the seam of method {plan.method!r} with an overlap of {by(plan.overlap)} pixels is still"
+            instead = "give a larger tolerance, larger tiles or a larger λ"
+            return replace(plan, answer="none", reason=f"{why} {plan.seam:.1e} of the range; {instead}")
+    return plan
 
 
 def residual(

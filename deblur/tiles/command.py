@@ -28,10 +28,8 @@ def wants(args: argparse.Namespace, psf: Any) -> bool:
     if store and args.psf_grid:
         raise ValueError("--psf-grid does not work with tiles: restore the image whole")
     if store and args.blind:
-        raise ValueError(
-            "--blind does not work with tiles: estimate the PSF first (deblur psf blurred IN --size N -o psf.npy), "
-            "and pass it with --psf"
-        )
+        why = "--blind does not work with tiles: estimate the PSF first (deblur psf blurred IN --size N -o psf.npy),"
+        raise ValueError(f"{why} and pass it with --psf")
     idle = dict.fromkeys(("bits", "clip", "rescale") if store else (), "a zarr store holds every number")
     idle |= {} if store else dict.fromkeys(of_tiles, "OUT is no .zarr")
     idle |= {} if volume else {"views": "the PSF is in 2-D, and views are of volumes"}
@@ -42,8 +40,10 @@ def wants(args: argparse.Namespace, psf: Any) -> bool:
     return tiled
 
 
-def reconstruct(args: argparse.Namespace, fitted: Callable[[image.Metadata], np.ndarray], options: Options) -> int:
-    """Restore a store with the PSF that is `fitted` to its metadata; returns the exit code.
+def reconstruct(
+    args: argparse.Namespace, fitted: Callable[[image.Metadata], tuple[np.ndarray, list[str]]], options: Options
+) -> int:
+    """Restore a store with the PSF that is `fitted` to its metadata, with lines that say how; returns the exit code.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def reconstruct(args: argparse.Namespace, fitted: Callable[[image.Metadata], np.
     image.check_output(args.output, [args.input, args.psf[0]])
     kernel, choose = args.psf[1], axes_chooser(args, args.psf[1])
     source = Source(args.input, dtype=options.get("dtype"), choose=choose, psf_axes=kernel.ndim)
-    kernel = fitted(replace(source.metadata, orientation=1))  # the pixels stay as the sensor has them
+    kernel, resampled = fitted(replace(source.metadata, orientation=1))  # the pixels stay as the sensor has them
     workers = args.gpus or args.workers or 1
     gpus, several = bool(args.gpus), workers > 1 or args.gpus or args.scheduler
     clients = cluster(workers, gpus=gpus, scheduler=args.scheduler) if several else nullcontext(None)
@@ -79,7 +79,7 @@ def reconstruct(args: argparse.Namespace, fitted: Callable[[image.Metadata], np.
         given |= {"tile": args.tile, "check": not args.no_check, "overwrite": args.force, "progress": show}
         report = stream(source, args.output, kernel, args.lam, **given)
     if not args.quiet:
-        terminal.report(str(report))
+        terminal.report("\n".join([*resampled, str(report)]))
     if report.unfinished:
         raise ConvergenceError(
             f"after {report.plan.passes} passes about {report.left:.1e} of the range is left to be changed in "
@@ -89,10 +89,8 @@ def reconstruct(args: argparse.Namespace, fitted: Callable[[image.Metadata], np.
     if not report.ok:
         print(*(f"deblur: {failure}" for failure in report.failed), sep="\n", file=sys.stderr)
         tiles = report.written + report.kept + len(report.failed)
-        raise ConvergenceError(
-            f"{len(report.failed)} of {tiles} tiles could not be restored and are NaN in {args.output}; "
-            "all others are written, and the same command tries those again"
-        )
+        why = f"{len(report.failed)} of {tiles} tiles could not be restored and are NaN in {args.output};"
+        raise ConvergenceError(f"{why} all others are written, and the same command tries those again")
     return 0
 
 

@@ -20,7 +20,8 @@ class PlanOptions(Options, total=False):
     memory : int, optional
         Bytes that the arrays of one worker may take; by default half of what is free, for all workers together.
     tile, overlap : int or tuple of int, optional
-        Instead of the planned ones, one number or one for each axis; the prediction is then made for them.
+        Instead of the planned ones, one number or one for each axis; the seam of an overlap is then predicted or
+        measured, and warned of where it is above the tolerance.
     passes : int, optional
         Solve tiles of this overlap so often: more than once is "refine". By default as often as it takes.
     chunk : int or tuple of int, optional

@@ -44,7 +44,7 @@ class TilePlan:
         "tiles": cut the image. "whole": solve it at once. "refine": no tile that fits has the overlap it takes, and
         the whole image does not fit: every tile is solved several times, each time for the residual that its
         neighbours have left. "measure": the seam of this method cannot be predicted: compare tiles of this overlap
-        with tiles of twice as much on parts of the image. "none": nothing that fits reaches the tolerance.
+        with tiles of more on parts of the image. "none": nothing that fits reaches the tolerance.
     reason : str
         One sentence.
     shape, tile, overlap : tuple of int
@@ -53,7 +53,8 @@ class TilePlan:
     tolerance : float
         Largest error at a seam that was requested, as a part of the image's range.
     seam : float
-        Predicted largest error at a seam, as a part of the range; of "refine" the largest after the last pass.
+        Predicted largest error at a seam, as a part of the range; of "refine" the largest after the last pass; of
+        "measure" the largest of a few tiles, NaN until it is measured.
     bound : float
         L1 tail: a rigorous bound for tiles away from the border; infinite unless the overlap was chosen by it.
     work : float
@@ -105,9 +106,9 @@ class TilePlan:
                 f"tiles       {self.tiles} of {by(self.tile)} pixels of an image of {by(self.shape)}, {self.dtype}",
                 f"overlap     {by(self.overlap)} pixels on each side; {times}{self.work:.3g} times the image's work",
             ]
-        if self.answer == "refine" or (self.answer == "tiles" and any(self.overlap)):
-            once = self.answer != "refine"
-            how, when = ("at most", "predicted") if once else ("about", "after the last pass")
+        if not math.isnan(self.seam):
+            how = "at most" if self.answer == "tiles" else "about"
+            when = {"tiles": "predicted", "measure": "measured"}.get(self.answer, "after the last pass")
             bound = f"; never above {self.bound:.1e}" if math.isfinite(self.bound) else ""
             asked = f"(requested: {self.tolerance:.1e})"
             lines.append(f"seam        {how} {self.seam:.1e} of the range {when} {asked}{bound}")
@@ -147,10 +148,8 @@ class _Task:
         self.size = _sides(shape, "shape", len(shape) if np.iterable(shape) else 1)
         axes = len(self.size)
         if isinstance(check_lam(lam), str):
-            raise TypeError(
-                f"plan_tiles needs λ as a number, not the rule {lam!r}, which needs the image: choose it once on a "
-                "part of the image, with deblur.choose_lambda"
-            )
+            why = f"plan_tiles needs λ as a number, not the rule {lam!r}, which needs the image: choose it once on a"
+            raise TypeError(f"{why} part of the image, with deblur.choose_lambda")
         self.tolerance = as_number(given["tolerance"])
         if not (0 < self.tolerance < 1):
             raise ValueError(f"tolerance is a part of the range, between 0 and 1, not {given['tolerance']!r}")
@@ -258,7 +257,7 @@ def _measured(task: _Task) -> TilePlan:
     if tile == task.size:
         return task.plan("whole", "the image is one tile")
     why = f"no formula predicts the seam of method {task.method!r}: it has to be measured on parts of the image"
-    return task.plan("measure", f"{why}, at this overlap and at twice that", tile, overlap)
+    return task.plan("measure", f"{why}, against more overlap", tile, overlap)
 
 
 def _predicted(task: _Task) -> TilePlan:
@@ -282,6 +281,7 @@ def _predicted(task: _Task) -> TilePlan:
     overlap = task.overlap
     if overlap is not None:
         why = "the overlap is the requested one"
+        why += f"; {by(wanted)} pixels are enough" if len(wanted) == len(tails) else ""
     elif len(wanted) < len(tails):
         why = (
             f"with {problem.strength} and this PSF the influence of a pixel does not fall below "

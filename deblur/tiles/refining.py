@@ -67,10 +67,8 @@ def refined(tiling: Tiling, img: Any) -> Any:
     for _, out, change in itertools.islice(passes(tiling, img, plan.passes), MORE_PASSES + 1):
         if plan.seam_once * change <= plan.tolerance * (tiling.range or 1.0):
             return out
-    raise ConvergenceError(
-        f"after {plan.passes + MORE_PASSES} passes tiles still change by {change / tiling.range:.1e} of the range; "
-        "give a larger λ, a larger tolerance or more memory"
-    )
+    why = f"after {plan.passes + MORE_PASSES} passes tiles still change by {change / tiling.range:.1e} of the range;"
+    raise ConvergenceError(f"{why} give a larger λ, a larger tolerance or more memory")
 
 
 def passes(tiling: Tiling, img: Any, first: int) -> Iterator[tuple[int, Any, float]]:

@@ -75,7 +75,7 @@ class Report:
     failed : tuple of Failure
         Tiles that could not be restored; they are NaN, and a second start tries them again.
     seams : tuple of float
-        Of a few tiles: what twice the overlap changes at most, as a part of the range.
+        Of a few tiles: what more overlap changes at most, as a part of the range.
     residual : Residual or None
         Of the whole image, from what was written.
     left : float or None
@@ -112,8 +112,9 @@ class Report:
         lines = [str(self.plan), f"lambda      {self.lam:.4g}: {self.lam_reason}"]
         lines.append(f"boundary    {self.plan.boundary}: {self.boundary_reason}")
         if self.seams:
-            most = f"{max(self.seams):.1e} of the range is the most that twice the overlap changes"
-            lines.append(f"measured    {most} in {len(self.seams)} tiles")
+            most = f"{max(self.seams):.1e} of the range is the most that more overlap changes"
+            over = ", above the tolerance" if max(self.seams) > self.plan.tolerance else ""
+            lines.append(f"measured    {most} in {len(self.seams)} tiles{over}")
         if self.left is not None:
             over = ", above the tolerance" if self.unfinished else ""
             lines.append(f"refined     {self.left:.1e} of the range is about the error after the last pass{over}")
@@ -200,6 +201,7 @@ def stream(
             output = open_store(path, "r+")
             output = output if hasattr(output, "chunks") else output[image.levels[0]]
         else:
+            tiling.check_seam()
             output = stores.created(path, image, tiling, _decided(asked, tiling))
         start, left = time.perf_counter(), None
         run = _Run(image, tiling, output, workers, progress)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Unpack
 
 import numpy as np
 
 from ..device import Array, Device, asnumpy, float_dtype, free_memory, get_xp, is_cupy, unwrapped
-from ..errors import InsufficientMemoryError
+from ..errors import InsufficientMemoryError, warn
 from ..frames import Axes, min_float_dtype
 from ..image import as_float
-from ..operators.matrix import SPACES, check_psf
+from ..operators.matrix import SPACES, by, check_psf
 from ..options import Options, takes_options
 from ..psf.shaping import without_cut_off_noise
 from ..threads import cores
 from . import refining
-from .checks import measured, with_measured_overlap
+from .checks import measured, with_measured_overlap, with_seam
 from .options import PlanOptions, TileOptions, parted
 from .plan import TilePlan, plan_tiles
 from .problem import decide
@@ -105,8 +106,8 @@ class Tiling:
         Where λ and the boundary came from.
     recipe : Recipe
         Everything that windows are solved with.
-    tiles : list
-        (First, beyond the last) of each tile along each axis.
+    side : int
+        The least side of the windows that λ and the boundary are read from, and that seams are measured in.
     """
 
     def __init__(self, img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[TileOptions]) -> None:
@@ -122,13 +123,11 @@ class Tiling:
         rest["dtype"] = self.dtype.name
         psfs = h[None] if h.ndim == len(layout.space) else h
         if len(psfs) not in (1, layout.frames):
-            raise ValueError(
-                f"the PSF has shape {h.shape}; it may have one axis for each of the image's, {layout.space}, or one "
-                f"more, for one for each frame ({layout.frames})"
-            )
+            why = f"the PSF has shape {h.shape}; it may have one axis for each of the image's, {layout.space}, or one"
+            raise ValueError(f"{why} more, for one for each frame ({layout.frames})")
         if isinstance(lam, str) and psfs.ndim == 3:
             psfs = np.stack([without_cut_off_noise(one) for one in psfs])
-        self._psf_shape, self._side = psfs.shape[1:], round(_SAMPLE ** (2 / len(layout.space)))
+        self._psf_shape, self.side = psfs.shape[1:], round(_SAMPLE ** (2 / len(layout.space)))
         decided = decide(psfs, layout.space, lam, rest, given["tolerance"], self._corners, lambda: self.samples)
         self.lam = decided.lam
         self.lam_reason, self.boundary_reason = decided.lam_reason, decided.boundary_reason
@@ -144,8 +143,9 @@ class Tiling:
         plans = [planned(h, given["overlap"]) for h in psfs]
         plan = max(plans, key=lambda p: (p.answer == "none", p.passes, p.work))
         self.plan, self.recipe = plan, replace(decided, device=device, window=plan.window)
+        self._planned = partial(planned, psfs[0])
         if plan.answer == "measure" and given["overlap"] is None:
-            plan = with_measured_overlap(self, psfs[0], lambda overlap: planned(psfs[0], overlap))
+            plan = with_measured_overlap(self, [max(4, m) for m in self._psf_shape], self._planned)
         elif plan.answer == "refine" and not (
             decided.linear and rest.get("gamma") is None and rest.get("formula") != "hht"
         ):
@@ -158,15 +158,23 @@ class Tiling:
         if plan.answer == "whole" and layout.frames == 1:
             self.workers, self.recipe = 1, replace(self.recipe, threads=None)
         self.plan = plan
-        each = zip(layout.space, plan.tile, self.beyond, self._psf_shape, strict=True)
-        self.cuts = tuple(cut(n, t, max(d, h)) for n, t, d, h in each)
-        self.tiles = list(itertools.product(*self.cuts))
+
+    @property
+    def cuts(self) -> tuple[list[tuple[int, int]], ...]:
+        """(First, beyond the last) of the tiles along each axis."""
+        each = zip(self.layout.space, self.plan.tile, self.beyond, self._psf_shape, strict=True)
+        return tuple(cut(n, t, max(d, h)) for n, t, d, h in each)
+
+    @property
+    def tiles(self) -> list[tuple[tuple[int, int], ...]]:
+        """The same of each tile."""
+        return list(itertools.product(*self.cuts))
 
     def _corners(self) -> np.ndarray:
         """The corners of the first frame put together, (1, c, *space)."""
         where = []
         for n, m in zip(self.layout.space, self._psf_shape, strict=True):
-            side = min(n // 2, max(self._side, 4 * m))
+            side = min(n // 2, max(self.side, 4 * m))
             where.append([slice(0, side), slice(n - side, n)] if side else [slice(0, n)])
         return asnumpy(self.layout.read(self.img, 0, where))
 
@@ -174,7 +182,7 @@ class Tiling:
     def samples(self) -> np.ndarray:
         """Windows spread over the image, (n, c, *space), read once, without those that are not finite."""
         layout, sides = self.layout, round(8 ** (2 / len(self._psf_shape)))
-        side = [min(n, max(self._side, sides * m)) for n, m in zip(layout.space, self._psf_shape, strict=True)]
+        side = [min(n, max(self.side, sides * m)) for n, m in zip(layout.space, self._psf_shape, strict=True)]
         found = []
         for frame, corner in layout.spread(9, side):
             window = [[slice(c, c + s)] for c, s in zip(corner, side, strict=True)]
@@ -201,8 +209,23 @@ class Tiling:
         return tuple(d + m if d and several else d for d, m in each)
 
     def measure(self) -> list[float]:
-        """The seams of a few tiles spread over the image, as parts of its range: what twice the overlap changes."""
-        return measured(self, self.plan)
+        """The seams of a few tiles, as parts of the image's range: what more overlap changes."""
+        return measured(self)
+
+    def check_seam(self) -> None:
+        """Warn if the seam is above the tolerance, with the overlap that would do; measure it if it is not known."""
+        plan, instead = self.plan, ""
+        if plan.answer == "measure" and math.isnan(plan.seam):
+            plan = with_seam(self, plan)
+            if plan.seam > plan.tolerance:
+                wider = [max(4, m, 2 * d) for m, d in zip(self._psf_shape, plan.overlap, strict=True)]
+                found = with_measured_overlap(self, wider, self._planned)
+                enough = f"{by(found.overlap)} pixels leave {found.seam:.1e}: " if found.answer == "measure" else ""
+                instead = f"; {enough}{found.reason}"
+            self.plan = plan
+        if plan.passes == 1 and plan.seam > plan.tolerance:
+            text = f"tiles with an overlap of {by(plan.overlap)} pixels leave seams of {plan.seam:.1e} of the range"
+            warn(f"{text}, above the tolerance {plan.tolerance:.1e}: {plan.reason}{instead}", UserWarning)
 
     def __call__(self, img: Any) -> Any:
         """The restored image: lazy for a Dask array, else an array where `img` was."""
@@ -281,6 +304,11 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
     ConvergenceError
         If tiles were refined in passes (see `plan_tiles`) and are not yet right after a few more than planned.
 
+    Warns
+    -----
+    UserWarning
+        If the seam of a given overlap, or what the stopping rule of the method leaves, is above the tolerance.
+
     Notes
     -----
     The tolerance is that of seams. What an iteration leaves at its own stopping rule, of tiles and of the whole image
@@ -314,4 +342,5 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
     if hasattr(img, "shape") and not hasattr(img, "dask") and not is_cupy(img):
         img = np.asanyarray(img)
     tiling = Tiling(img, psf, lam, **options)
+    tiling.check_seam()
     return tiling(tiling.img)

@@ -456,8 +456,7 @@ def test_noise_keeps_the_class(kind, dtype):
         refused(TypeError, "int16", matlab.imnoise, image, kind)
         return
     noisy = matlab.imnoise(image, kind, *parameters, seed=8)
-    assert noisy.dtype == dtype
-    assert noisy.shape == image.shape
+    assert (noisy.dtype, noisy.shape) == (dtype, image.shape)
     assert (noisy != image).any()
     np.testing.assert_array_equal(image, np.full((40, 30), middle, dtype))
     np.testing.assert_array_equal(noisy, matlab.imnoise(image, kind, *parameters, seed=8))

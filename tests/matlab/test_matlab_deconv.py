@@ -423,8 +423,7 @@ def test_deconvblind_of_bytes_has_its_numbers_in_grey_levels(rng):
     g = rng.integers(20, 200, (10, 9), dtype=np.uint8)
     ours, psf = deconvblind(g, np.ones((3, 3)), 5, np.uint8(4), None, np.uint8(10))
     double, same = deconvblind(g / 255, np.ones((3, 3)), 5, 4 / 255, None, 10 / 255)
-    assert ours.dtype == np.uint8
-    assert psf.dtype == np.float64
+    assert (ours.dtype, psf.dtype) == (np.uint8, np.float64)
     np.testing.assert_array_equal(ours, np.floor(255 * np.clip(double, 0, 1) + 0.5))
     np.testing.assert_array_equal(psf, same)
     assert deconvblind(g.astype(np.float32), np.ones((3, 3), np.float32))[0].dtype == np.float32

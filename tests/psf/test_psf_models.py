@@ -35,8 +35,7 @@ def centre(h):
 @pytest.mark.parametrize("name", SIZED)
 def test_is_a_psf(name, size):
     h = SIZED[name](size)
-    assert h.shape == (size if isinstance(size, tuple) else (size, size))
-    assert h.dtype == np.float64
+    assert (h.shape, h.dtype) == (size if isinstance(size, tuple) else (size, size), np.float64)
     assert h.min() >= 0
     assert abs(h.sum() - 1) <= 1e-14
 
@@ -172,8 +171,7 @@ def test_motion_is_the_time_spent_in_each_pixel(length, angle):
 @given(length=st.floats(1, 40), angle=st.floats(-720, 720))
 def test_motion_is_symmetric_at_any_length_and_angle(length, angle):
     h = psf.motion(length, angle)
-    assert h.shape[0] % 2 == 1
-    assert h.shape[1] % 2 == 1
+    assert (h.shape[0] % 2, h.shape[1] % 2) == (1, 1)
     assert max(h.shape) <= length + 2
     assert h.min() >= 0
     assert abs(h.sum() - 1) <= 1e-13

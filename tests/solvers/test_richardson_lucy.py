@@ -213,8 +213,7 @@ def test_float32_stays_and_agrees(rng, xp):
     blur = Blur(deblur.psf.disk(7, 3), (32, 31), "unknown")
     g = blurred(blur, rng)
     one, two = (restored(blur, xp.asarray(g.astype(t)), 0.01, max_iterations=10) for t in (np.float32, float))
-    assert one.scene.dtype == np.float32
-    assert two.scene.dtype == np.float64
+    assert (one.scene.dtype, two.scene.dtype) == (np.float32, np.float64)
     # At the scene's rim float32 gives up pixels that float64 still sees.
     one, two = (asnumpy(run.scene[blur.crop]) for run in (one, two))
     assert np.abs(one - two).max() <= 2e-4

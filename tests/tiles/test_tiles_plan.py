@@ -186,8 +186,7 @@ def test_a_picture_that_fits_is_solved_whole():
     plan = plan_tiles(psf.gaussian(9, 1.5), 1e-2, (300, 400), memory=2**30)
     assert plan.answer == "whole"
     assert "400" not in plan.reason
-    assert plan.tile == (300, 400)
-    assert plan.overlap == (0, 0)
+    assert (plan.tile, plan.overlap) == ((300, 400), (0, 0))
     far = plan_tiles(psf.disk(7), 1e-4, (3000, 3000), memory=2**34)
     assert far.answer == "whole"
     assert "602 pixels" in far.reason

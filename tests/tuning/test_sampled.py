@@ -294,8 +294,7 @@ def test_windows_have_the_weights_colours_and_frames_of_their_places():
     weights = np.random.default_rng(0).random(g.shape[2:]).astype(np.float32)
     weights[: g.shape[2] // 2] = 0  # of what is hidden no window is taken
     part, seen, shown = windows.cut(pose(blur, "tv"), g, weights, side=[128] * 2)
-    assert seen.shape == (2, 3, 128, 128)
-    assert part.operator.image_shape == (128, 128)
+    assert (seen.shape, part.operator.image_shape) == ((2, 3, 128, 128), (128, 128))
     rows, cols = (round(1.5 * (n - 128) / 2) for n in g.shape[2:])
     np.testing.assert_array_equal(seen, g[..., rows : rows + 128, cols : cols + 128])
     at = np.broadcast_to(weights, g.shape)[..., rows : rows + 128, cols : cols + 128]
