@@ -146,8 +146,7 @@ def gcv_curve(source: Any, ax: Axes | None = None) -> Axes:
         ax.set_yscale("log")
     _line(ax, ax.axvline, choice.lam, f"λ = {choice.lam:.2g}")
     if choice.rule == "discrepancy" and choice.noise and choice.singular_values.size:
-        label = f"noise {choice.noise:.2g} ({choice.noise_source})"
-        _line(ax, ax.axhline, choice.noise, label, "C1", "-")
+        _line(ax, ax.axhline, choice.noise, f"noise {choice.noise:.2g} ({choice.noise_source})", "C1", "-")
     return ax
 
 

@@ -131,6 +131,7 @@ def test_a_full_disk_is_said_with_the_file(tmp_path, counts, target, monkeypatch
     run = ["reconstruct", "in.ome.tif", *RUN, FORM, "-o", *target.split(" ")]
     said = command(*run, cwd=tmp_path, preexec_fn=full).stderr.decode()
     assert said.startswith(f"deblur: {target.partition(' ')[0]} could not be written: "), said
+    assert ("the same call goes on once there is room" in said) == ("--tile" in target)
 
 
 @pytest.mark.parametrize("source", ["a.ome.tif", "a.zarr"])

@@ -47,6 +47,8 @@ def open_store(path: str, mode: str = "r") -> Any:
         raise FileNotFoundError(
             f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
         ) from None
+    except OSError as error:
+        raise OSError(f"{path} cannot be read ({error}): check its permissions, or restore a copy") from error
     except Exception as error:  # of zarr and of the JSON under it: ValueError, KeyError, TypeError ...
         raise ValueError(f"{path}: the metadata of this zarr store are damaged ({error}): restore a copy") from error
 

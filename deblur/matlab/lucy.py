@@ -316,6 +316,5 @@ def _like_image(value: Any, name: str, default: float, image: Array) -> Array:
 def _binned(x: Array, axes: Sequence[int], by: int) -> Array:
     """The mean of each `by` neighbours along `axes`."""
     for axis in axes:
-        shape = [*x.shape[:axis], x.shape[axis] // by, by, *x.shape[axis + 1 :]]
-        x = x.reshape(shape).mean(axis=axis + 1)
+        x = x.reshape([*x.shape[:axis], x.shape[axis] // by, by, *x.shape[axis + 1 :]]).mean(axis=axis + 1)
     return x

@@ -183,7 +183,8 @@ class Tiling:
         finite = np.isfinite(stack)
         some, whole = (of(finite.reshape(len(stack), -1), axis=1) for of in (np.any, np.all))
         if not some.any():
-            raise ValueError(f"the {len(stack)} windows of the sample hold only NaN or infinite values")
+            why = getattr(self.img, "trouble", lambda region: "")([slice(0, n) for n in layout.shape])
+            raise ValueError(why or f"the {len(stack)} windows of the sample hold only NaN or infinite values")
         if whole.any():
             return stack[whole]
         pairs = zip(stack[some], finite[some], strict=True)  # missing pixels get the median of the others

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from refusals import refused
 
 import deblur
 from deblur import cli, psf
-from deblur.tiles import Tiling, cluster, clusters, plan_tiles, refining, stream, streams, tiling
+from deblur.tiles import Tiling, cluster, clusters, plan_tiles, refining, stores, stream, streams, tiling
 from deblur.tiles.checks import residual
 from deblur.tiles.mapping import BlockMap
 
@@ -209,7 +210,7 @@ def test_refining_goes_on_in_the_pass_where_it_was_interrupted(store, picture, t
         return real(self, place)
 
     monkeypatch.setattr(streams._Writer, "run", some)
-    refused(OSError, "goes on once there is room", stream, store, out, H, LAM, check=False, **asked)
+    refused(OSError, "No space left on device", stream, store, out, H, LAM, check=False, **asked)
     assert sorted(p.name for p in folder.iterdir()) == ["2"]  # and no pass before it
     most = 1000
     assert stream(store, out, H, LAM, check=False, **asked).ok
@@ -310,6 +311,26 @@ def test_a_chunk_that_cannot_be_read_is_named_and_the_others_finish(dtype, compr
     assert (mended.written, mended.kept, mended.failed) == (2, 14, ())
 
 
+def test_a_lost_disk_is_said_of_the_source(picture, tmp_path, monkeypatch):
+    import tifffile
+
+    tifffile.imwrite(path := tmp_path / "in.tif", picture)
+    real, good = stores.StoredTiff.__getitem__, 100
+
+    def lost(self, at):
+        if at[0].stop > good:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(self, at)
+
+    monkeypatch.setattr(stores.StoredTiff, "__getitem__", lost)
+    report = stream(path, tmp_path / "out.zarr", H, LAM, **ASKED)
+    assert (report.written, len(report.failed)) == (4, 12)
+    words = r"in\.tif cannot be read \(.*Input/output error\): check its permissions"
+    assert all(re.search(words, failure.why) for failure in report.failed)
+    good = 1
+    refused(ValueError, words, stream, path, tmp_path / "other.zarr", H)
+
+
 @pytest.mark.parametrize("metadata", ["{nonsense", "[1]", '{"zarr_format": 3, "node_type": "array"}', ""])
 def test_damaged_metadata_are_named(metadata, store, tmp_path):
     (store / "zarr.json").write_text(metadata)
@@ -317,6 +338,9 @@ def test_damaged_metadata_are_named(metadata, store, tmp_path):
         stream(store, tmp_path / "out.zarr", H, LAM)
     other = np.zeros((32, 32))
     refused(ValueError, r"in\.zarr exists already and is not this restoration", stream, other, store, H, LAM)
+    (store / "zarr.json").unlink()
+    (store / "zarr.json").symlink_to(store / "zarr.json")  # cannot be read, and is not damaged
+    refused(OSError, r"in\.zarr cannot be read \(.*symbolic links", stream, store, tmp_path / "out.zarr", H, LAM)
 
 
 def test_the_second_writer_of_an_output_is_refused(store, tmp_path):
