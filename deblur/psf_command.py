@@ -192,8 +192,7 @@ def refine(args: argparse.Namespace) -> psf.PSFEstimate:
     --psf : psf
         For example motion:15,30 or a file.
     """
-    picture = image.as_float(_grey(args))
-    return psf.refine(picture, upright(args.psf, args.read["orientation"]))
+    return psf.refine(image.as_float(_grey(args)), upright(args.psf, args.read["orientation"]))
 
 
 def fit(args: argparse.Namespace) -> psf.PSFEstimate:
@@ -253,8 +252,7 @@ def check(args: argparse.Namespace) -> int:
     """
     if args.picture:
         image.check_writable(args.picture, args.force, inputs=[args.input, args.psf[0]])
-    picture = image.as_float(_grey(args))
-    found = psf.check(picture, upright(args.psf, args.read["orientation"]))
+    found = psf.check(image.as_float(_grey(args)), upright(args.psf, args.read["orientation"]))
     if args.picture:
         from . import plot
 

@@ -142,8 +142,7 @@ def test_more_frames_take_no_less_memory(name):
 
 def test_a_smaller_lambda_moves_the_choice_from_iterating_to_factoring():
     blur = Blur(deblur.psf.disk(5), (64, 64))
-    methods = [choose_method(blur, lam).method for lam in (1e-1, 1e-12, 0.0)]
-    assert methods == ["pcg", "banded", "banded"]
+    assert [choose_method(blur, lam).method for lam in (1e-1, 1e-12, 0.0)] == ["pcg", "banded", "banded"]
 
 
 def test_the_other_methods_that_serve_are_listed_in_order():

@@ -35,8 +35,7 @@ _READERS |= dict.fromkeys(("sigma", "voxel", "index"), _along_axes)
 
 def _words(name: str) -> tuple[str, list[str], int]:
     """The syntax of a form, the parameters that it states, and the number of required ones."""
-    signature = inspect.signature(TABLE[name]).parameters.values()
-    stated = [p for p in signature if p.default is not False]
+    stated = [p for p in inspect.signature(TABLE[name]).parameters.values() if p.default is not False]
     needed = sum(p.default is p.empty for p in stated)
     names = [p.name.upper() for p in stated]
     optional = "".join(f"[,{word}" for word in names[needed:]) + "]" * (len(names) - needed)

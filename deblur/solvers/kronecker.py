@@ -76,8 +76,7 @@ def memory(problem: Problem) -> float:
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
     """The spectrum of a separable blur."""
-    key = ("kronecker", np.dtype(dtype), device)
-    return blur.cached(key, lambda: KroneckerSpectrum(blur, dtype, device))
+    return blur.cached(("kronecker", np.dtype(dtype), device), lambda: KroneckerSpectrum(blur, dtype, device))
 
 
 @all_cores()
@@ -103,8 +102,7 @@ class KroneckerSpectrum(Spectrum):
         if self._normal:
             return super().hht(g, lam)
         s = self.values
-        x = self.analyse(self.filtered(g, s)) / (s * s + s.dtype.type(lam))
-        return self._applied(_AxisSvd.left, x)
+        return self._applied(_AxisSvd.left, self.analyse(self.filtered(g, s)) / (s * s + s.dtype.type(lam)))
 
     def _applied(self, step: Callable[[_AxisSvd, Array, int], Array], x: Array) -> Array:
         """One product of each axis, the last one first."""

@@ -90,8 +90,7 @@ def test_noise_is_hidden_as_in_the_picture_solved_whole():
     assert whole.prior == tiling.recipe.options["prior"] == "natural"
     assert "natural" in tiling.lam_reason
     assert 0.5 < tiling.lam / whole.lam < 2
-    asked = Tiling(g, H, tile=200, boundary="reflect", prior="smooth")
-    assert asked.recipe.options["prior"] == "smooth"
+    assert Tiling(g, H, tile=200, boundary="reflect", prior="smooth").recipe.options["prior"] == "smooth"
 
 
 def test_without_noise_lambda_is_for_the_prior_that_the_tiles_have():
