@@ -134,7 +134,7 @@ def test_options_that_a_direct_method_would_ignore_are_errors(method, idle):
         ({"denoiser": lambda x: x}, TypeError, r"denoiser, .* takes \(image, sigma\), not one that takes \(x\)"),
         ({"denoiser": lambda x, s: x[1:]}, ValueError, "shape"),
         ({"denoiser": lambda x, s: x * np.nan}, ValueError, "NaN"),
-        ({"method": "tv", "lam": "gcv2"}, ValueError, "unknown rule"),
+        ({"method": "tv", "lam": "GCV"}, ValueError, "unknown rule .*did you mean gcv.$"),
         ({"method": "tv", "lam": "lcurve"}, ValueError, "linear formula"),
     ],
 )

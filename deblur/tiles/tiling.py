@@ -37,8 +37,7 @@ class Layout(Axes):
     """
 
     def __init__(self, shape: Sequence[int], psf_axes: int, channel_axis: int | None, stack_axis: Any) -> None:
-        stacked = 0 if stack_axis is None else np.size(stack_axis)
-        left = len(shape) - stacked - (channel_axis is not None)
+        left = len(shape) - (0 if stack_axis is None else np.size(stack_axis)) - (channel_axis is not None)
         super().__init__(
             shape, channel_axis, stack_axis, min(max(SPACES), max(1, psf_axes - (psf_axes == left + 1 > 2)))
         )

@@ -190,8 +190,7 @@ class _Border:
             # (λ, frequencies, pixels, ways x blocks)
             white = np.linalg.solve(root, np.concatenate(lines, axis=2))
             power = power + self._shares @ (white.real**2 + white.imag**2).sum(axis=-2)
-            diagonal = np.diagonal(root, axis1=-2, axis2=-1).real
-            volume = volume + 2 * np.log(diagonal).sum(axis=-1) @ self._shares
+            volume = volume + 2 * np.log(np.diagonal(root, axis1=-2, axis2=-1).real).sum(axis=-1) @ self._shares
             n += self._shares.sum() * pixels
         out = np.full((2, len(_LAMBDAS)), -np.inf)
         for way, part in enumerate(np.split(np.log(power + n * _FLAT**2), len(lines), axis=1)):
