@@ -161,8 +161,7 @@ def _joined(parts: list[Svd], shape: tuple[int, int], dtype: np.dtype) -> Svd:
 def _reversible(factor: np.ndarray) -> np.ndarray:
     """A PSF factor, exactly symmetric if it is so to rounding."""
     symmetric = (factor + factor[::-1]) / 2
-    rounding = _ROUNDING * np.abs(factor).max()
-    return symmetric if np.abs(factor - symmetric).max() <= rounding else factor
+    return symmetric if np.abs(factor - symmetric).max() <= _ROUNDING * np.abs(factor).max() else factor
 
 
 class _AxisSvd:
