@@ -191,8 +191,12 @@ class Tiling:
 
     @property
     def range(self) -> float:
-        """Of the image, as far as the sampled windows show it."""
-        return float(np.ptp(self.samples))
+        """Of the image, as far as the sampled windows show it; with 0 if the scene is dark beyond its frame.
+
+        What a tile does not see of that edge is as large as the level of the image, not as its contrast.
+        """
+        beyond = 0.0 if self.recipe.boundary.dark else self.samples.flat[0]
+        return float(max(self.samples.max(), beyond) - min(self.samples.min(), beyond))
 
     @property
     def beyond(self) -> tuple[int, ...]:
