@@ -184,8 +184,7 @@ def test_float32_stays_float32_and_is_as_good_as_float32_can_be(rng, method):
     image = deblur.reconstruct(g.astype(np.float32), psf, lam, method=method, boundary=boundary)
     assert image.dtype == np.float32
     # The condition number of HHᵀ + λI is about 1/λ; ten times eps over λ leaves room for the norm of n.
-    bound = 10 * np.finfo(np.float32).eps / lam
-    assert np.linalg.norm(image - exact) <= bound * np.linalg.norm(exact)
+    assert np.linalg.norm(image - exact) <= (10 * np.finfo(np.float32).eps / lam) * np.linalg.norm(exact)
 
 
 @pytest.mark.parametrize("space", [(14, 11), (11,), (7, 6, 5)])

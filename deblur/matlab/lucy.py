@@ -256,8 +256,7 @@ class _Data:
         model = model + self.background
         model = xp.where(model == 0, EPS, model)
         ratio = data / model
-        safe = xp.where(ratio > 0, ratio, 1)
-        deviation = xp.where(data > 0, data * xp.log(safe) + model - data, model)
+        deviation = xp.where(data > 0, data * xp.log(xp.where(ratio > 0, ratio, 1)) + model - data, model)
         u = xp.minimum(deviation / xp.where(damping > 0, damping**2 / 2, 1), 1)
         return xp.where(damping > 0, 1 + u**9 * (10 - 9 * u) * (ratio - 1), ratio)
 

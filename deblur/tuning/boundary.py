@@ -211,8 +211,7 @@ class _Border:
         if not (edge.open or edge.wraps):
             h = h @ edge.matrix(pixels + m, first, first + h.shape[2]).toarray()
         at = np.arange(h.shape[2])
-        distance = abs(at[:, None] - at)
-        scene = np.exp(-self._kappa[:, None, None] * distance) / (2 * self._kappa[:, None, None])
+        scene = np.exp(-self._kappa[:, None, None] * abs(at[:, None] - at)) / (2 * self._kappa[:, None, None])
         if edge.wraps:
             inside = at + first >= self._deep
             scene *= inside[:, None] == inside
