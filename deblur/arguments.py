@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import functools
 import inspect
 import os
@@ -27,6 +26,7 @@ import numpy as np
 
 from . import data, image, psf
 from .degradation import NOISES
+from .errors import nearest
 from .image.axes import chosen
 from .methods import METHODS
 from .operators.boundary import BOUNDARIES
@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
         parsed, rest = super().parse_known_args(*args, **kwargs)
         if rest and rest[0].startswith("-"):
             known = {option: option for option in self._option_string_actions}
-            self.error(f"there is no option {rest[0]}{_nearest(rest[0].partition('=')[0], known)}")
+            self.error(f"there is no option {rest[0]}{nearest(rest[0].partition('=')[0], known)}")
         if rest:
             self.error(f"unexpected {rest[0]!r}: files stand together, and an option takes what follows it")
         return parsed, rest
@@ -77,9 +77,7 @@ class Parser(argparse.ArgumentParser):
                 meant[value.lower()] = f"reconstruct {value} --output OUT --psf PSF"
             meant = {word: f"{self.prog} {words}" for word, words in meant.items()}
         listed = ", ".join(map(str, action.choices))
-        raise argparse.ArgumentError(
-            action, f"invalid choice: {value!r}{_nearest(value, meant)} (choose from {listed})"
-        )
+        raise argparse.ArgumentError(action, f"invalid choice: {value!r}{nearest(value, meant)} (choose from {listed})")
 
     def error(self, message: str) -> NoReturn:
         """One line, where argparse prints the whole usage."""
@@ -95,12 +93,6 @@ class _Once(argparse.Action):
             first, second = (v[0] if isinstance(v, tuple) and isinstance(v[0], str) else v for v in (before, values))
             parser.error(f"{option_string} was given twice, as {first} and as {second}: leave one out")
         setattr(namespace, self.dest, values)
-
-
-def _nearest(word: Any, meant: dict[str, str]) -> str:
-    """A question for what the nearest of the words, in small letters, means; nothing if none is near."""
-    near = difflib.get_close_matches(str(word).lower(), meant, 1)
-    return f"; did you mean {meant[near[0]]}?" if near else ""
 
 
 def entries(docstring: str) -> dict[str, tuple[str, str]]:

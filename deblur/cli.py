@@ -63,8 +63,7 @@ def _parser() -> Parser:
         add_command(commands, function)
     add_command(commands, psf_command.blind).set_defaults(run=lambda args: reconstruct(psf_command.blind(args, parser)))
     psf_command.add_parser(commands)
-    about = "Compare methods on the same images: tables and a page"
-    commands.add_parser("compare", help=about).fill = _compare
+    commands.add_parser("compare", help="Compare methods on the same images: tables and a page").fill = _compare
     return parser
 
 

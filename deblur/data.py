@@ -102,7 +102,7 @@ def load(name: str) -> np.ndarray:
     ValueError
         If there is no image of that name, or its file is not the one that was published.
     OSError
-        If the file is missing.
+        If the file is missing or cannot be read.
     """
     import imageio.v3 as iio
 
@@ -119,5 +119,5 @@ def load(name: str) -> np.ndarray:
 
 
 def _read(path: Path) -> bytes:
-    with naming(path, "is missing", "install deblur-toolkit again, or restore the file (git checkout data/)"):
+    with naming(path, "cannot be read", "install deblur-toolkit again, or restore the file (git checkout data/)"):
         return path.read_bytes()

@@ -105,8 +105,7 @@ def degrade(
     check_finite(image, "image")
     scene = image if channel_axis is None else xp.moveaxis(image, channel_axis, 0)
     rng = generator(seed)
-    blurred = _blur(scene, psf, boundary, origin)
-    noisy = with_noise(blurred, kind, amount, rng).astype(image.dtype, copy=False)
+    noisy = with_noise(_blur(scene, psf, boundary, origin), kind, amount, rng).astype(image.dtype, copy=False)
     return noisy if channel_axis is None else xp.moveaxis(noisy, 0, channel_axis)
 
 

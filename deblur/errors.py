@@ -7,6 +7,7 @@ here exist where a caller can act on what the error carries.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import inspect
 import math
 import os
@@ -86,8 +87,15 @@ def check_choice(value: _T, known: Iterable[str | None], name: str) -> _T:
     """`value`, or ValueError with the known names for another one and for what is no name."""
     names = [*known]
     if not (value is None or isinstance(value, str)) or value not in names:
-        raise ValueError(f"unknown {name} {shown(value)}; choose one of {', '.join(map(str, names))}")
+        meant = nearest(value, {str(n).lower(): str(n) for n in names})
+        raise ValueError(f"unknown {name} {shown(value)}; choose one of {', '.join(map(str, names))}{meant}")
     return value
+
+
+def nearest(word: Any, meant: dict[str, str]) -> str:
+    """A question for what the nearest of the words, in small letters, means; nothing if none is near."""
+    near = difflib.get_close_matches(str(word).lower(), meant, 1)
+    return f"; did you mean {meant[near[0]]}?" if near else ""
 
 
 def as_number(value: Any) -> float:

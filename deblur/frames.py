@@ -177,8 +177,7 @@ class Frames:
         img = unwrapped(img if self.masked is None else np.asarray(img), "the image")
         if unit:
             unit = f"units of {np.iinfo(img.dtype).max} {unit}" if img.dtype.kind in "iu" else unit
-            words = f"the image has a unit, and the restored image is an array without it: in {unit}"
-            warn(words, UserWarning)
+            warn(f"the image has a unit, and the restored image is an array without it: in {unit}", UserWarning)
         if img.size == 0:
             raise ValueError(f"the image is empty (shape {img.shape})")
         self.opacity: Array | None = None

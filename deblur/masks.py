@@ -113,8 +113,7 @@ def saturated(g: Array) -> Array:
     if g.ndim < 2 or not g.size:
         raise ValueError(f"an image (..., M, N) is needed, not shape {g.shape}")
     check_finite(g, "the image")
-    xp = get_xp(g)
-    return xp.stack([_saturated(frame) for frame in g.reshape(-1, *g.shape[-2:])]).reshape(g.shape)
+    return get_xp(g).stack([_saturated(frame) for frame in g.reshape(-1, *g.shape[-2:])]).reshape(g.shape)
 
 
 def _saturated(g: Array) -> Array:

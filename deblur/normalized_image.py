@@ -174,8 +174,7 @@ def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, 
     given = [] if frames.masked is None else [frames.spread(xp.asarray(frames.masked), "mask")]
     if isinstance(hide, str):
         if request.problem.axes == 1:
-            words = f"mask={hide!r} looks for pixels of images: of a line give the mask itself"
-            raise MethodError(words)
+            raise MethodError(f"mask={hide!r} looks for pixels of images: of a line give the mask itself")
         given.append(DETECTORS[hide](g))
     elif hide is not None:
         given.append(frames.spread(xp.asarray(hide), "mask"))
@@ -188,8 +187,7 @@ def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, 
         most = float(weights.max()) or 1.0
         weight = most * float((weights / most).sum() / max(int((weights > 0).sum()), 1)) or 1.0
         weights = (weights / weight).astype(dtype)
-    hidden = xp.broadcast_to(weights == 0, g.shape)
-    empty = asnumpy(hidden.reshape(*g.shape[:2], -1).all(axis=-1))
+    empty = asnumpy(xp.broadcast_to(weights == 0, g.shape).reshape(*g.shape[:2], -1).all(axis=-1))
     if empty.any():
         parts = {"the mask": mask, "the weights": inverse_variance}
         names = " and ".join(name for name, part in parts.items() if part is not None)

@@ -147,8 +147,7 @@ def product(a: Array, b: Array) -> Array:
     rows, threads = a.shape[-2], cores()
     if is_cupy(a) or threads == 1 or rows * b.size < _SMALL:
         return a @ b
-    stacks = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    out = np.empty((*stacks, rows, b.shape[-1]), np.result_type(a, b))
+    out = np.empty((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), rows, b.shape[-1]), np.result_type(a, b))
     ends = [rows * k // threads for k in range(threads + 1)]
 
     def part(start: int, stop: int) -> None:

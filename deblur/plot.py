@@ -109,8 +109,7 @@ def l_curve(source: Any, ax: Axes | None = None) -> Axes:
     choice = _choice(source, spectrum=True)
     ax = _axes(ax, "L-curve", "‖g − Hf‖", "‖f‖")
     some = (choice.residual_norms > 0) & (choice.solution_norms > 0)
-    curve = choice.lambdas, choice.residual_norms, choice.solution_norms
-    lambdas, *norms = (np.log(a[some]) for a in curve)
+    lambdas, *norms = (np.log(a[some]) for a in (choice.lambdas, choice.residual_norms, choice.solution_norms))
     x, y = (np.exp(np.interp(np.log(choice.lam), lambdas, values)) for values in norms)
     ax.loglog(choice.residual_norms[some], choice.solution_norms[some])
     ax.plot([x], [y], "o", label=f"λ = {choice.lam:.2g} ({choice.rule})")
@@ -142,8 +141,7 @@ def gcv_curve(source: Any, ax: Axes | None = None) -> Axes:
         ax.set_yscale("log")
     _line(ax, ax.axvline, choice.lam, f"λ = {choice.lam:.2g}")
     if choice.rule == "discrepancy" and choice.noise and choice.singular_values.size:
-        label = f"noise {choice.noise:.2g} ({choice.noise_source})"
-        _line(ax, ax.axhline, choice.noise, label, "C1", "-")
+        _line(ax, ax.axhline, choice.noise, f"noise {choice.noise:.2g} ({choice.noise_source})", "C1", "-")
     return ax
 
 

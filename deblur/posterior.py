@@ -361,8 +361,7 @@ def _diagonal(problem: Problem, name: str) -> Array:
         return xp.full(problem.operator.scene_shape, float(inverse.mean()))
     if name != "kronecker":
         transform, kind = (scipy.fft.idct, 2) if name == "dct" else (scipy.fft.dst, 1)
-        shape = problem.operator.image_shape
-        vectors = [transform(np.eye(n), type=kind, axis=0, norm="ortho") for n in shape]
+        vectors = [transform(np.eye(n), type=kind, axis=0, norm="ortho") for n in problem.operator.image_shape]
     for axis, columns in enumerate(vectors):  # the eigenvectors are outer products of them
         squares = xp.asarray(_mixing(problem, columns) ** 2)
         inverse = xp.moveaxis(xp.tensordot(squares, inverse, (1, axis)), 0, axis)

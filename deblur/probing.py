@@ -78,8 +78,7 @@ def probe(problem: Problem, probes: int, rng: np.random.Generator, report: Count
     first, second = signs_sum / count, sample_sum / count
     v1 = smoothed((signs_square - count * first * first).clip(0, None) / ((count - 1) * count), problem.axes)
     v2 = 2 * second * second / count  # of the mean of `count` squares of normal numbers
-    mean = (v2 * first + v1 * second) / (v1 + v2)
-    return mean.clip(*torus.bounds), xp.sqrt(v1 * v2 / (v1 + v2))
+    return ((v2 * first + v1 * second) / (v1 + v2)).clip(*torus.bounds), xp.sqrt(v1 * v2 / (v1 + v2))
 
 
 class _Preconditioner:

@@ -16,7 +16,7 @@ import numpy as np
 from . import image, psf, terminal
 from .arguments import add_arguments, add_command
 from .progress import report_phase
-from .psf.files import check_suffix, load_with_voxel, read_grey
+from .psf.files import check_suffix, load_with_voxel, numbers_in, read_grey
 
 Measure = Callable[[argparse.Namespace], psf.PSFEstimate]
 
@@ -97,7 +97,7 @@ def points(args: argparse.Namespace) -> psf.PSFEstimate:
         Also measure how it varies: PSFs on a grid, into OUT as an .npz.
     """
     try:
-        positions = args.positions and np.loadtxt(image.check_readable(args.positions), ndmin=2)
+        positions = args.positions and numbers_in(image.check_readable(args.positions))
     except ValueError as error:
         raise ValueError(f"--positions {args.positions}: {error}; a line holds a row and a column") from None
     options = {name: getattr(args, name) for name in ("size", "saturation", "grid")}
@@ -192,8 +192,7 @@ def refine(args: argparse.Namespace) -> psf.PSFEstimate:
     --psf : psf
         For example motion:15,30 or a file.
     """
-    picture = image.as_float(_grey(args))
-    return psf.refine(picture, upright(args.psf, args.read["orientation"]))
+    return psf.refine(image.as_float(_grey(args)), upright(args.psf, args.read["orientation"]))
 
 
 def fit(args: argparse.Namespace) -> psf.PSFEstimate:
@@ -253,8 +252,7 @@ def check(args: argparse.Namespace) -> int:
     """
     if args.picture:
         image.check_writable(args.picture, args.force, inputs=[args.input, args.psf[0]])
-    picture = image.as_float(_grey(args))
-    found = psf.check(picture, upright(args.psf, args.read["orientation"]))
+    found = psf.check(image.as_float(_grey(args)), upright(args.psf, args.read["orientation"]))
     if args.picture:
         from . import plot
 

@@ -117,8 +117,7 @@ class DataFidelity:
         e = q - (g - b)
         if self.name == "l1":
             return q - xp.clip(e, -(w / rho), w / rho)
-        step = w / (w + rho)
-        return q - xp.clip(e * step, -(w / rho) * self.delta, (w / rho) * self.delta)
+        return q - xp.clip(e * (w / (w + rho)), -(w / rho) * self.delta, (w / rho) * self.delta)
 
 
 @fused

@@ -225,8 +225,7 @@ class QRDeblurrer:
         if method == "auto":
             # Rows out or in take 4 p N B operations, and 2 N B for each of 64 rows of R. All of R takes 4 N B² for each
             # exposure's N rows, in larger products, which run twice as fast (benchmarks/bench_qr_update.py).
-            update = 4.0 * count + 2 * 64
-            method = "update" if update < 2.0 * self._r.bandwidth * len(exposures) else "refactor"
+            method = "update" if (4.0 * count + 2 * 64) < 2.0 * self._r.bandwidth * len(exposures) else "refactor"
         if method == "update":
             # The rows as they were, or as they will be again.
             rows = (new if back else old).rows(self.dtype)[np.flatnonzero(changed)]

@@ -191,8 +191,7 @@ class Frames:
 
     def scale(self, w: Array, squared: Array, out: Array) -> None:
         """out = w over its norm, or zero where that is zero."""
-        inverse = 1 / np.sqrt(np.where(squared > 0, squared, np.inf))
-        np.multiply(w, inverse.astype(w.dtype)[:, None], out=out)
+        np.multiply(w, (1 / np.sqrt(np.where(squared > 0, squared, np.inf))).astype(w.dtype)[:, None], out=out)
 
     def settle(self, squared: Array, tiny: float, side: int, first: bool, record: Record) -> None:
         """Take the norms into the record, as zero where they are at most `tiny` of the largest so far."""

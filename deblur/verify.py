@@ -138,5 +138,4 @@ def _in_frequency(problem: Problem, g: Array, solution: Solution, image: Array) 
     difference = combined(g, seen, b=-1)
     residual, scale = (math.sqrt(s) for s in sums.tolist())
     objective = None if solution.history is None else problem.objective(g, solution.scene)
-    norms = [scale, residual, *norms_of(image, difference)]
-    return _measured(problem, solution, norms, objective, difference)
+    return _measured(problem, solution, [scale, residual, *norms_of(image, difference)], objective, difference)

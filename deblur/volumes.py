@@ -21,7 +21,7 @@ from .device import require_memory
 from .errors import naming
 from .frames import min_float_dtype
 from .image.axes import in_order, in_words
-from .image.stores import import_zarr, is_store, largest_level, ome_attributes
+from .image.stores import import_zarr, is_store, largest_level, ome_attributes, read_part
 from .operators.matrix import by
 from .pipeline import Deblurrer
 from .progress import report_phase
@@ -105,7 +105,7 @@ def restored(args: argparse.Namespace, options: Any) -> str:
             out = _store(unfinished, metadata, shape, dtype, stored.dtype) if to_store else np.empty(shape, dtype)
         for (i, c), (j, t) in itertools.product(enumerate(channels), enumerate(times)):
             report_phase(f"volume {j + 1} of {len(times)}, channel {c}")
-            g = np.asarray(stored[volume(letters, c, t)])
+            g = read_part(stored, volume(letters, c, t), args.input)
             if j == 0:
                 check_is_psf(args.input, g, *args.psf[:2])
             if restore is None or (j == 0 and not fixed):

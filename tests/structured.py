@@ -89,8 +89,7 @@ def device_of(xp):
 
 def solved(solver, problem, g):
     """(scenes (k, P, Q), Solution) of images (k, M, N), by a solver module or by a factor already prepared."""
-    factor = solver if hasattr(solver, "solve") else solver.prepare(problem)
-    solution = factor.solve(g[:, None])
+    solution = (solver if hasattr(solver, "solve") else solver.prepare(problem)).solve(g[:, None])
     return solution.scene[:, 0], solution
 
 

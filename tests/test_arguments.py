@@ -46,8 +46,7 @@ def test_an_entry_is_its_names_its_kind_and_its_text():
 
 
 def test_every_option_of_the_library_has_a_text():
-    described = {name for names in entries(Options.__doc__) for name in names.split(", ")}
-    assert described == set(defaults())
+    assert {name for names in entries(Options.__doc__) for name in names.split(", ")} == set(defaults())
 
 
 def test_kinds_and_defaults(parser):

@@ -98,8 +98,7 @@ def test_no_input_is_overwritten_even_with_force(photograph, capsys, which):
 
 def test_float_counts_in_a_png_are_refused_rescaled_or_clipped(photograph, tmp_path, capsys):
     path, psf = photograph
-    counts = (100 * image.read(path) + 50).astype(np.float32)
-    tifffile.imwrite(tmp_path / "counts.tif", counts)
+    tifffile.imwrite(tmp_path / "counts.tif", (100 * image.read(path) + 50).astype(np.float32))
     out = tmp_path / "out.png"
     run = ["reconstruct", tmp_path / "counts.tif", "--psf", psf, "--lam", "1e-2", "-o", out]
     fails(capsys, run, "out.png", "100 % of the values", "--rescale", "--clip")

@@ -142,6 +142,16 @@ def test_a_full_disk_is_said_with_the_file(tmp_path, counts, target, monkeypatch
     run = ["reconstruct", "in.ome.tif", *RUN, FORM, "-o", *target.split(" ")]
     said = command(*run, cwd=tmp_path, preexec_fn=full).stderr.decode()
     assert said.startswith(f"deblur: {target.partition(' ')[0]} could not be written: "), said
+    assert ("the same call goes on once there is room" in said) == ("--tile" in target)
+
+
+@pytest.mark.parametrize("target", ["out.zarr", "out.tif"])
+def test_a_chunk_that_cannot_be_read_is_said_with_the_store(tmp_path, counts, target, capsys):
+    write_zarr(tmp_path / "a.zarr", counts)
+    chunk = min(path for path in (tmp_path / "a.zarr" / "s0").rglob("*") if path.is_file() and path.name != "zarr.json")
+    chunk.write_bytes(chunk.read_bytes()[:20])
+    assert main(["reconstruct", str(tmp_path / "a.zarr"), "-o", str(tmp_path / target), *RUN, FORM]) == 2
+    assert "a.zarr cannot be read (" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("source", ["a.ome.tif", "a.zarr"])

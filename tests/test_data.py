@@ -59,9 +59,11 @@ def test_a_changed_or_missing_file_is_noticed(tmp_path, monkeypatch):
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
     refused(ValueError, "damaged or was changed", data.load, "text")
     path.unlink()
-    refused(FileNotFoundError, "missing", data.load, "text")
+    refused(FileNotFoundError, "text.png cannot be read: No such file", data.load, "text")
+    path.mkdir()
+    refused(IsADirectoryError, "text.png cannot be read: Is a directory", data.load, "text")
     (folder / "SHA256SUMS").unlink()
-    refused(FileNotFoundError, "SHA256SUMS is missing", data.info, "cat")
+    refused(FileNotFoundError, "SHA256SUMS cannot be read", data.info, "cat")
 
 
 def test_the_folder_is_found_beside_the_package_or_inside_it(tmp_path, monkeypatch):

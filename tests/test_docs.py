@@ -133,8 +133,7 @@ def test_the_page_on_photographs_can_be_followed_and_explains_every_line(folder,
     met = set()
     for words in commands_of(PHOTOGRAPHS):
         assert cli.main(words[1:]) == 0, words
-        said = capsys.readouterr().out
-        met |= {line[:12].strip() for line in said.splitlines()}
+        met |= {line[:12].strip() for line in capsys.readouterr().out.splitlines()}
         assert Path(words[words.index("-o") + 1]).exists()
     assert met == known
     (code,) = re.findall(r"```python\n(.*?)```", PHOTOGRAPHS, re.DOTALL)

@@ -53,8 +53,7 @@ def test_tv_serves_a_boundary_that_a_user_defines(rng):
     scene = result.image[None, None]
     least = result.problem.objective(g[None, None], scene)
     for _ in range(20):
-        moved = scene + 1e-3 * rng.standard_normal(scene.shape)
-        assert result.problem.objective(g[None, None], moved) > least
+        assert result.problem.objective(g[None, None], scene + 1e-3 * rng.standard_normal(scene.shape)) > least
 
 
 def test_a_solver_is_one_file_and_one_row(rng, monkeypatch):

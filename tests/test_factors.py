@@ -175,8 +175,7 @@ def test_hybrid_lsqr_goes_on_until_the_image_is_right(rng, dtype, lam):
 @pytest.mark.parametrize("name", ["gauss-seidel", "gauss-jordan", "cholesky"])
 @pytest.mark.parametrize("formula", ["tikhonov", "hht"])
 def test_multiplying_with_the_inverse_is_as_good_as_solving(rng, name, formula):
-    blur = Blur([[-1.0], [3.0], [-2.0]], (4, 10), "periodic")
-    problem = Problem(blur, 5e-7, formula=formula, inverse=True)
+    problem = Problem(Blur([[-1.0], [3.0], [-2.0]], (4, 10), "periodic"), 5e-7, formula=formula, inverse=True)
     g = rng.random((4, 10))
     solution = Dense(name).prepare(problem).solve(g[None, None])
     assert solution.converged
@@ -185,8 +184,7 @@ def test_multiplying_with_the_inverse_is_as_good_as_solving(rng, name, formula):
 
 def test_the_tolerance_of_pcg_is_relative_to_the_norm_bound(rng):
     problem = Problem(Blur([[1000.0], [1000.0]], (2, 1)), 0.1, dtype=FLOAT32)
-    g = rng.random((2, 1)).astype(np.float32)
-    assert pcg.prepare(problem).solve(g[None, None]).converged
+    assert pcg.prepare(problem).solve(rng.random((2, 1)).astype(np.float32)[None, None]).converged
     large = (1e20 * rng.random((20, 21))).astype(np.float32)
     problem = Problem(Blur(psf.gaussian(5, 1.0), (20, 21)), 1e-3, dtype=FLOAT32)
     solution = pcg.prepare(problem).solve(large[None, None])

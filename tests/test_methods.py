@@ -109,6 +109,19 @@ def test_masked_images_take_the_memory_that_is_stated(rng, hidden, boundary):
     )
 
 
+@pytest.mark.parametrize("boundary", deblur.BOUNDARIES)
+@pytest.mark.parametrize(("method", "count", "dtype"), [("gradient", 2, "f4"), ("laplacian", 5, "f8")])
+def test_varying_blurs_take_the_memory_that_is_stated(rng, method, count, dtype, boundary):
+    psfs = np.array([[deblur.psf.gaussian(9, 1 + 0.3 * i + 0.2 * i * j) for i in range(count)] for j in range(2)])
+    small, blur = (deblur.VaryingBlur(psfs, shape, boundary) for shape in ((40, 40), (260, 250)))
+    g, options = rng.random(blur.image_shape).astype(dtype), {"method": method, "max_iterations": 6, "check": False}
+    deblur.solve(g[:40, :40], small, 0.01, **options)
+    needed = METHODS[method].memory(Problem(blur, 0.01, method, dtype=g.dtype)) - freed(
+        g.itemsize * np.prod(blur.mean_blur.torus().lengths)
+    )
+    assert needed == pytest.approx(traced(lambda: deblur.solve(g, blur, 0.01, **options))[1], rel=0.1)
+
+
 @pytest.mark.parametrize("boundary", ["unknown", "periodic", "reflect"])
 @pytest.mark.parametrize(("shape", "dtype"), [((31, 45, 53), np.float64), ((17, 83, 71), np.float32)])
 @pytest.mark.parametrize("steps", [4, 15, 16, 33])
@@ -142,8 +155,7 @@ def test_more_frames_take_no_less_memory(name):
 
 def test_a_smaller_lambda_moves_the_choice_from_iterating_to_factoring():
     blur = Blur(deblur.psf.disk(5), (64, 64))
-    methods = [choose_method(blur, lam).method for lam in (1e-1, 1e-12, 0.0)]
-    assert methods == ["pcg", "banded", "banded"]
+    assert [choose_method(blur, lam).method for lam in (1e-1, 1e-12, 0.0)] == ["pcg", "banded", "banded"]
 
 
 def test_the_other_methods_that_serve_are_listed_in_order():

@@ -42,11 +42,10 @@ def lam_power(method, image, psf):
 
 @cache
 def solved(method, dtype, lam, image=0, psf=0):
-    rule = isinstance(lam, str)
     return deblur.solve(
         shifted(picture(dtype), image),
         shifted(PSF, psf),
-        lam if rule else shifted(lam, lam_power(method, image, psf)),
+        lam if isinstance(lam, str) else shifted(lam, lam_power(method, image, psf)),
         method=method,
         boundary=BOUNDARY.get(method, "reflect"),
         max_iterations=6 if METHODS[method].regularizer in ("denoiser", "patches") else None,

@@ -75,8 +75,7 @@ class Comparison:
         """The row with the highest PSNR of a case (or of all), without oracles; None without a truth."""
         key = case.key if isinstance(case, Case) else case
         fair = [row for row in self.rows if row.how != "oracle" and key in (None, row.case_key)]
-        measured = [row for row in fair if row.psnr is not None]
-        return max(measured, key=lambda row: row.psnr or 0.0, default=None)
+        return max([row for row in fair if row.psnr is not None], key=lambda row: row.psnr or 0.0, default=None)
 
     def to_json(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
         """Everything but the pictures, as JSON; written to `path` if one is given."""

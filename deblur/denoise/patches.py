@@ -275,8 +275,7 @@ class Groups:
         else:
             shrink = gathered(b[rows]) ** 2
             shrink /= shrink + local
-        power = (shrink * shrink * local).sum(axis=(0, 2))
-        w = usual / xp.maximum(power, np.float32(1e-3) * usual)
+        w = usual / xp.maximum((shrink * shrink * local).sum(axis=(0, 2)), np.float32(1e-3) * usual)
         c *= shrink * w[:, None]
         c = across_stacks(across.T, c) @ within * xp.asarray(np.outer(self._edge, self._edge).ravel())
         total = xp.bincount(pixels.ravel(), c.ravel(), part.size)

@@ -30,7 +30,7 @@ from ..device import check_finite, format_bytes, require_memory
 from ..errors import check_flags, check_path, naming
 from . import arrays, metadata, ome, png
 from .metadata import Metadata, inverse, upright
-from .stores import is_store, largest_level
+from .stores import is_store, largest_level, read_part
 
 FilePath = str | PathLike[str]
 _MAPPED = 2**26  # bytes from which on a TIFF is mapped into memory
@@ -370,7 +370,7 @@ def _read_fits(f: BinaryIO, path: Path, extension: str) -> tuple[np.ndarray, Met
 def _read_store(path: Path) -> tuple[np.ndarray, Metadata]:
     _, array, found = largest_level(str(path), 2)
     _check_memory(path, array.shape, array.dtype.itemsize)
-    image = np.asarray(array[:])
+    image = read_part(array, (slice(None),), path)
     return image.reshape(-1, *image.shape[len(found.sizes) :]) if found.sizes else image, found
 
 

@@ -39,6 +39,16 @@ def import_zarr() -> Any:
     return zarr
 
 
+def read_part(array: Any, at: tuple[slice, ...], path: Any) -> np.ndarray:
+    """A part of a store's array, or OSError with the path if a chunk of it cannot be read."""
+    try:
+        return np.asarray(array[at])
+    except MemoryError:
+        raise
+    except Exception as error:  # each codec has its own
+        raise OSError(f"{path} cannot be read ({error}): check its permissions, or restore it from a copy") from error
+
+
 def open_store(path: str, mode: str = "r") -> Any:
     """A zarr array or group; an error names the path."""
     try:
@@ -47,6 +57,8 @@ def open_store(path: str, mode: str = "r") -> Any:
         raise FileNotFoundError(
             f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
         ) from None
+    except OSError as error:
+        raise OSError(f"{path} cannot be read ({error}): check its permissions, or restore a copy") from error
     except Exception as error:  # of zarr and of the JSON under it: ValueError, KeyError, TypeError ...
         raise ValueError(f"{path}: the metadata of this zarr store are damaged ({error}): restore a copy") from error
 

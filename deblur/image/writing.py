@@ -319,8 +319,7 @@ def _encode(samples: np.ndarray, suffix: str, metadata: Metadata) -> Content:
         deep = samples.ndim == 3 and samples.dtype == np.uint16
         if not deep:
             Image.fromarray(samples).save(buffer, format="PNG", compress_type=png.STRATEGY)
-        content = png.write_deep(samples) if deep else buffer.getvalue()
-        return png.with_chunks(content, metadata.as_chunks())
+        return png.with_chunks(png.write_deep(samples) if deep else buffer.getvalue(), metadata.as_chunks())
     options: dict[str, Any] = {"exif": metadata.exif, "icc_profile": metadata.icc, "dpi": metadata.dpi}
     options = {name: value for name, value in options.items() if value}
     if suffix == ".webp":

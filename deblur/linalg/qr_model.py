@@ -154,8 +154,7 @@ class QRModel:
 
     def residual(self) -> Array:
         """b − A x for the x of `solve`, (M,) or (M, S), computed from A itself."""
-        x = self.solve().reshape(self.shape[1], self._b.shape[1])
-        return self._outward(self._b - self.a @ x)
+        return self._outward(self._b - self.a @ self.solve().reshape(self.shape[1], self._b.shape[1]))
 
     # -- what changes it ----------------------------------------------------------------------
 

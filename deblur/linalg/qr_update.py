@@ -54,8 +54,7 @@ def remove_columns(q: Array | None, r: Array, n: int, gone: np.ndarray) -> Facto
     k, rows = int(gone[0]), len(r)
     t = min(rows, n)
     kept, alive = _runs(gone, n), _runs(gone[gone < t], t)
-    dead = _runs(np.setdiff1d(np.arange(t), gone), t)
-    order = [*alive, *dead, slice(t, rows)]
+    order = [*alive, *_runs(np.setdiff1d(np.arange(t), gone), t), slice(t, rows)]
     r = _gather(r, order, [*kept, slice(n, r.shape[1])])
     if q is not None:
         q = _gather(q, [slice(0, len(q))], order)

@@ -176,8 +176,7 @@ def deconvreg(
         lam = ends[1]
     else:
         lam = math.exp(brentq(residual, low, high, xtol=1e-12, rtol=1e-12))
-    out = get_fft(xp).ifftn(xp.conj(otf) * spectrum / below(lam)).real
-    return from_double(out, img.dtype), lam
+    return from_double(get_fft(xp).ifftn(xp.conj(otf) * spectrum / below(lam)).real, img.dtype), lam
 
 
 def _laplacian(psf: tuple[int, ...]) -> np.ndarray:

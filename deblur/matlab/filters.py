@@ -64,8 +64,7 @@ def _motion(length: Any = 9, theta: Any = 0) -> np.ndarray:
     y, x = np.ogrid[reach[0] : -reach[0] - 1 : -1, -reach[1] : reach[1] + 1]
     along, across = x * c + y * s, abs(y * c - x * s)
     beyond = np.hypot(x, y) >= half
-    distance = np.where(beyond, np.hypot(across, half - abs(along)), across)
-    h = np.maximum(1 - distance, 0)
+    h = np.maximum(1 - np.where(beyond, np.hypot(across, half - abs(along)), across), 0)
     return h / h.sum()
 
 

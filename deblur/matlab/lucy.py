@@ -256,8 +256,7 @@ class _Data:
         model = model + self.background
         model = xp.where(model == 0, EPS, model)
         ratio = data / model
-        safe = xp.where(ratio > 0, ratio, 1)
-        deviation = xp.where(data > 0, data * xp.log(safe) + model - data, model)
+        deviation = xp.where(data > 0, data * xp.log(xp.where(ratio > 0, ratio, 1)) + model - data, model)
         u = xp.minimum(deviation / xp.where(damping > 0, damping**2 / 2, 1), 1)
         return xp.where(damping > 0, 1 + u**9 * (10 - 9 * u) * (ratio - 1), ratio)
 
@@ -316,6 +315,5 @@ def _like_image(value: Any, name: str, default: float, image: Array) -> Array:
 def _binned(x: Array, axes: Sequence[int], by: int) -> Array:
     """The mean of each `by` neighbours along `axes`."""
     for axis in axes:
-        shape = [*x.shape[:axis], x.shape[axis] // by, by, *x.shape[axis + 1 :]]
-        x = x.reshape(shape).mean(axis=axis + 1)
+        x = x.reshape([*x.shape[:axis], x.shape[axis] // by, by, *x.shape[axis + 1 :]]).mean(axis=axis + 1)
     return x

@@ -169,6 +169,5 @@ def edgetaper(img: Array, psf: Array) -> Array:
         correlation = fft.ifft(xp.abs(fft.fft(projection, n - 1)) ** 2).real
         correlation = xp.concatenate([correlation, correlation[:1]]) / correlation.max()
         weight = weight * (1 - correlation).reshape([n if d == axis else 1 for d in range(x.ndim)])
-    blurred = filtered(psf2otf(kernel, shape), x)
-    tapered = (weight * x + (1 - weight) * blurred).clip(x.min(), x.max())
+    tapered = (weight * x + (1 - weight) * filtered(psf2otf(kernel, shape), x)).clip(x.min(), x.max())
     return from_double(tapered.reshape(img.shape), img.dtype)

@@ -112,9 +112,8 @@ def _found(image: np.ndarray) -> Edge:
         except ValueError as error:
             refused = refused or f". The likeliest part was refused: {error}"
             continue
-        contrast = float(np.ptp(edge.level)) or 1.0
         # Texture and bends act like noise; more pixels reduce their effect.
-        spoilt = (edge.noise / contrast + 1e-3) / math.sqrt(region[1] - region[0])
+        spoilt = (edge.noise / (float(np.ptp(edge.level)) or 1.0) + 1e-3) / math.sqrt(region[1] - region[0])
         if best is None or spoilt < 0.9 * best[0]:
             best = (spoilt, edge)
     if best is None:

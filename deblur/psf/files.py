@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import image as image_file
 from ..device import as_real, check_finite, format_bytes, require_memory, unwrapped
-from ..errors import check_flags, check_path
+from ..errors import check_flags, check_path, shown
 from ..image.arrays import looks_coloured
 from ..image.metadata import inverse
 from ..image.ome import settings
@@ -50,11 +50,7 @@ def read_table(path: Path, name: str = "psf") -> np.ndarray:
     if path.suffix.lower() == ".mat":
         return _read_matlab(path, name)
     if path.suffix.lower() in _TEXT:
-        lines = path.read_text("utf-8-sig", "replace").replace(",", " ").replace(";", " ").splitlines()
-        lengths = {len(line.partition("#")[0].split()) for line in lines} - {0}
-        if len(lengths) != 1:
-            raise ValueError("its lines hold different numbers of values" if lengths else "it holds no numbers")
-        return np.loadtxt(lines, ndmin=2)
+        return numbers_in(path)
     with image_file.opened(path) as f:
         if not zipfile.is_zipfile(f):
             return _read_npy(f, f.seek(0, os.SEEK_END), path)
@@ -63,6 +59,27 @@ def read_table(path: Path, name: str = "psf") -> np.ndarray:
             member = members[_named(name, list(members))]
             with archive.open(member) as stream:
                 return _read_npy(stream, member.file_size, path)
+
+
+def numbers_in(path: Path) -> np.ndarray:
+    """The table in a text; ValueError says which row and column, counted from 1, hold no number."""
+    lines = [line.partition("#")[0] for line in path.read_text("utf-8-sig", "replace").splitlines()]
+    if any("," in line and ";" in line for line in lines):
+        raise ValueError("it has commas and semicolons in one line: write 0.5 for 0,5, and one sign between numbers")
+    cells = [line.replace(",", " ").replace(";", " ").split() for line in lines]
+    for row, line in enumerate(cells, 1):
+        for column, cell in enumerate(line, 1):
+            try:
+                float(cell)
+            except ValueError:
+                words = (
+                    f"row {row}, column {column} holds {shown(cell)}, not a number; remove headings, units and names"
+                )
+                raise ValueError(words) from None
+    lengths = {len(line) for line in cells} - {0}
+    if len(lengths) != 1:
+        raise ValueError("its lines hold different numbers of values" if lengths else "it holds no numbers")
+    return np.array([line for line in cells if line], float)
 
 
 def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
@@ -95,7 +112,7 @@ def load(
         ``volume:PATH`` is PATH with `volume`. An image is read as `deblur.image.read` does: integers scaled to
         [0, 1]; a grey image saved as colour counts as grey, and the tag Orientation of a camera is not applied
         (`upright` turns a PSF). An ``.npz`` or ``.mat`` holds one array, or one named ``psf``. A table has one row of
-        the PSF per line, numbers separated by commas, semicolons or spaces.
+        the PSF per line, numbers separated by commas, by semicolons or by spaces.
     normalize : bool
         Divide by the sum, so that blurring keeps the mean (default). False
         keeps the values of the file.

@@ -160,8 +160,7 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
     fits = {name: _least_squares(a, KINDS[name]) for name in ([kind] if kind else KINDS)}
     tried = [*fits.items()] + ([] if kind else [("gaussian", _least_squares(a, _ROUND))])
     # Bayes' information criterion.
-    scores = [(a.size * math.log(2 * f.cost + 1e-24) + math.log(a.size) * len(f.x), k) for k, f in tried]
-    name = min(scores)[1]
+    name = min([(a.size * math.log(2 * f.cost + 1e-24) + math.log(a.size) * len(f.x), k) for k, f in tried])[1]
     best, names = fits[name], KINDS[name].names
     left = best.fun.reshape(a.shape)
     model = a + left

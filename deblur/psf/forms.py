@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InsufficientMemoryError, shown
+from ..errors import InsufficientMemoryError, nearest, shown
 from ..image import located
 from .files import load_with_voxel
 from .models import Lengths, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
@@ -35,8 +34,7 @@ _READERS |= dict.fromkeys(("sigma", "voxel", "index"), _along_axes)
 
 def _words(name: str) -> tuple[str, list[str], int]:
     """The syntax of a form, the parameters that it states, and the number of required ones."""
-    signature = inspect.signature(TABLE[name]).parameters.values()
-    stated = [p for p in signature if p.default is not False]
+    stated = [p for p in inspect.signature(TABLE[name]).parameters.values() if p.default is not False]
     needed = sum(p.default is p.empty for p in stated)
     names = [p.name.upper() for p in stated]
     optional = "".join(f"[,{word}" for word in names[needed:]) + "]" * (len(names) - needed)
@@ -92,7 +90,7 @@ def parse_with_voxel(text: str) -> tuple[np.ndarray, Lengths | None]:
     name = name.strip().lower()
     if name not in TABLE or not colon:
         if name != "volume" and (not text.strip() or "\0" in text or not located(text)[0].exists()):
-            near = "".join(f"; did you mean {_words(form)[0]}?" for form in difflib.get_close_matches(name, TABLE, 1))
+            near = nearest(name, {form: _words(form)[0] for form in TABLE})
             raise ValueError(f"{text!r} is neither a file nor a known form of PSF{near}{known}")
         return load_with_voxel(text)
     usage, parameters, needed = _words(name)

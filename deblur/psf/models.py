@@ -61,8 +61,7 @@ def per_axis(values: Lengths, axes: int, name: str, gaps: bool = False) -> tuple
         each += each[1:]
     if len(each) not in (1, axes):
         raise ValueError(f"{name} must be one number, or one for each of {axes} axes, not {values!r}")
-    numbers = (each * axes)[:axes]
-    return tuple(x if gaps and x != x else check_number(x, name, above=True) for x in numbers)
+    return tuple(x if gaps and x != x else check_number(x, name, above=True) for x in (each * axes)[:axes])
 
 
 def coordinates(shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:

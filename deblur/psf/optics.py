@@ -82,8 +82,7 @@ def microscope(
     >>> bool(psf[4].sum() < 1.05 * psf[0].sum())  # a wide-field microscope spreads the same light over each plane
     True
     """
-    intensity = _field(wavelength, na, index, model)
-    return _integrated(size, voxel, wavelength / (2 * na), intensity, z)
+    return _integrated(size, voxel, wavelength / (2 * na), _field(wavelength, na, index, model), z)
 
 
 def confocal(

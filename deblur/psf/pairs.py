@@ -240,8 +240,7 @@ def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray, uni
         f"{100 * outermost:.0f} % of it is at its border: pass a larger size": outermost > 0.03,
     }
     doubtful = {f"it explains {100 * explained:.0f} % of the blurred image alone": explained < 0.8}
-    first = f"{residual.size} pixels for the {h.size} of the PSF"
-    status, why = graded(error, first, {}, rough, doubtful)
+    status, why = graded(error, f"{residual.size} pixels for the {h.size} of the PSF", {}, rough, doubtful)
     offset = float((system.b - system.forward(h)).mean()) - gain * system.level
     details = {"shift": (float(moved[0]), float(moved[1])), "gain": gain * units[0], "offset": offset * units[1]}
     details |= {"explained": explained, "residual": ratio}

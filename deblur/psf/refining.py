@@ -131,8 +131,7 @@ class _Posterior:
         if rotation or scale:
             if self._light[0] != exponent:
                 self._light = exponent, _points_of(h.reshape(self.shape), self._spread(self._points))
-            turn = math.radians(rotation)
-            c, s = (f(turn) * math.exp(scale) for f in (math.cos, math.sin))
+            c, s = (f(math.radians(rotation)) * math.exp(scale) for f in (math.cos, math.sin))
             h = self._spread(np.array([[c, -s], [s, c]]) @ self._points) @ self._light[1]
         return unit_sum(h.reshape(self.shape))
 

@@ -20,8 +20,7 @@ def flat_tops(image: np.ndarray) -> np.ndarray:
     from scipy import ndimage
 
     low, high = np.median(image), image.max()
-    top = (image == ndimage.maximum_filter(image, 5)) & (image > low + 0.8 * (high - low))
-    labels, _ = ndimage.label(top)
+    labels, _ = ndimage.label((image == ndimage.maximum_filter(image, 5)) & (image > low + 0.8 * (high - low)))
     flat = np.bincount(labels.ravel())[labels] * (labels > 0) >= 3
     return flat | (image == high) if (flat & (image == high)).any() else flat
 

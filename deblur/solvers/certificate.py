@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..device import Array
+from ..device import Array, asnumpy
 from ..norms import norms_of, total
 from ..problem import Problem
 from ..terms import ORDER, adjoint_differences, differences, is_quadratic
+from .spectrum import quadrant
 from .splits import Steps
 from .start import all_weights
 
@@ -81,16 +82,32 @@ def _curvature(factor: Admm, problem: Problem) -> float:
     """μ: the least curvature of the squares over all frequencies; 0 if some other term decides."""
     if not is_quadratic(problem.regularizer):
         return 0.0
-    domain, [regularizer] = factor.domain, factor.regularizers
+    domain, [regularizer], boundary = factor.domain, factor.regularizers, problem.operator.boundary
     curvature = problem.lam * domain.symbol(regularizer.differences) + 0 * domain.power
-    if problem.fidelity.name == "gaussian" and regularizer.differences != "identity":
-        curvature = curvature + float(all_weights(problem).mean()) * domain.power
-    seen = float(curvature.min())
-    if not domain.pinned or regularizer.differences == "identity":
+    if problem.fidelity.name != "gaussian" or regularizer.differences == "identity":
+        return float(curvature.min())
+    w = asnumpy(all_weights(problem))
+    hidden = w < 1e-2 * w.mean()
+    seen = float((curvature + float(w[~hidden].min()) * domain.power).min())
+    half, blur = _half_width(hidden), problem.operator.shift_invariant
+    if not half and blur is not None and (boundary.wraps or (boundary.mirrors and quadrant(blur) is not None)):
         return seen
-    # Pixels at the edge that no datum sees, as many as the PSF has at most, hang on their neighbours alone.
-    stretch = 4 * max(problem.operator.mean_blur.psf.shape) + 2
+    # Else frequencies are not what H takes apart. Pixels that no datum sees, behind a mask or, as many as half of the
+    # PSF has, at the edge, hang on their neighbours alone.
+    stretch = 2 * max(problem.operator.mean_blur.psf.shape) + 4 * half + 2
     return min(seen, problem.lam * (2 * math.sin(math.pi / stretch)) ** (2 * ORDER[regularizer.differences]))
+
+
+def _half_width(hidden: np.ndarray) -> int:
+    """How often the visible pixels must grow by one to all sides until they cover their image."""
+    for count in range(most := max(hidden.shape[2:])):
+        if not hidden.any():
+            return count
+        for axis in range(2, hidden.ndim):
+            lines, seen = hidden.swapaxes(0, axis), ~hidden.swapaxes(0, axis)
+            lines[1:] &= ~seen[:-1]
+            lines[:-1] &= ~seen[1:]
+    return most
 
 
 def _products(y: Sequence[Array], shown: Sequence[Array], u: Sequence[Array]) -> float:

@@ -259,8 +259,7 @@ class SceneDomain(Domain):
             for axis in range(lags.ndim):
                 lags = 0.5 * (lags + np.flip(lags, axis))
             quarter = lags[tuple(slice(m - 1, None) for m in blur.psf.shape)]
-            angles = [np.pi * np.arange(n) / n for n in self.shape]
-            return cosine_symbol(quarter, angles, self.device).clip(0)
+            return cosine_symbol(quarter, [np.pi * np.arange(n) / n for n in self.shape], self.device).clip(0)
         power = operator.power(Torus([2 * n for n in self.shape], self.device))[..., : self.shape[-1]]
         for axis, n in enumerate(self.shape[:-1]):
             power = 0.5 * (power + self.device.xp.roll(self.device.xp.flip(power, axis), 1, axis))

@@ -76,8 +76,7 @@ def memory(problem: Problem) -> float:
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
     """The spectrum of a separable blur."""
-    key = ("kronecker", np.dtype(dtype), device)
-    return blur.cached(key, lambda: KroneckerSpectrum(blur, dtype, device))
+    return blur.cached(("kronecker", np.dtype(dtype), device), lambda: KroneckerSpectrum(blur, dtype, device))
 
 
 @all_cores()
@@ -103,8 +102,7 @@ class KroneckerSpectrum(Spectrum):
         if self._normal:
             return super().hht(g, lam)
         s = self.values
-        x = self.analyse(self.filtered(g, s)) / (s * s + s.dtype.type(lam))
-        return self._applied(_AxisSvd.left, x)
+        return self._applied(_AxisSvd.left, self.analyse(self.filtered(g, s)) / (s * s + s.dtype.type(lam)))
 
     def _applied(self, step: Callable[[_AxisSvd, Array, int], Array], x: Array) -> Array:
         """One product of each axis, the last one first."""
@@ -163,8 +161,7 @@ def _joined(parts: list[Svd], shape: tuple[int, int], dtype: np.dtype) -> Svd:
 def _reversible(factor: np.ndarray) -> np.ndarray:
     """A PSF factor, exactly symmetric if it is so to rounding."""
     symmetric = (factor + factor[::-1]) / 2
-    rounding = _ROUNDING * np.abs(factor).max()
-    return symmetric if np.abs(factor - symmetric).max() <= rounding else factor
+    return symmetric if np.abs(factor - symmetric).max() <= _ROUNDING * np.abs(factor).max() else factor
 
 
 class _AxisSvd:

@@ -71,8 +71,7 @@ def gmres(
         j += 1
     if j == 0:
         return get_xp(c).zeros_like(c), 0
-    y = np.linalg.solve(triangle[:, :j, :j], rhs[:, :j, None])[..., 0]
-    return precondition(basis.combination(y)), j
+    return precondition(basis.combination(np.linalg.solve(triangle[:, :j, :j], rhs[:, :j, None])[..., 0])), j
 
 
 class _Basis:
@@ -113,8 +112,7 @@ class _Basis:
     def combination(self, y: np.ndarray) -> Array:
         """Σ y_i v_i, for y (k, count) on the host."""
         xp = get_xp(self._all)
-        h = xp.asarray(np.ascontiguousarray(-y.T))
-        return self._ops.subtract(xp.zeros_like(self._rest), self._all, h)
+        return self._ops.subtract(xp.zeros_like(self._rest), self._all, xp.asarray(np.ascontiguousarray(-y.T)))
 
 
 class Bidiagonalization:
@@ -146,8 +144,7 @@ class Bidiagonalization:
         k, xp = len(g), get_xp(g)
         self._operator, self._keep = operator, keep
         # Side 0 is images, side 1 scenes: the last vector of each, and where `keep`, both bases.
-        channels = g.shape[1 : -len(operator.image_shape)]
-        self._shapes = (g.shape[1:], (*channels, *operator.scene_shape))
+        self._shapes = (g.shape[1:], (*g.shape[1 : -len(operator.image_shape)], *operator.scene_shape))
         sizes = [math.prod(shape) for shape in self._shapes]
         self._last = [xp.empty((k, n), g.dtype) for n in sizes]
         self._bases: tuple[list[Array], list[Array]] = ([], [])

@@ -378,8 +378,7 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
         # No pixel holds more than 10⁶ photons: a smaller gain is texture.
         if light.gain * bright > max(5 * light.read**2, model.left**2, 1e-6 * largest(net) * bright):
             model = model._replace(gain=light.gain, read=light.read, light=bright)
-            weights = model.weights(net)
-            fidelity = replace(fidelity, weights=weights.astype(problem.dtype, copy=False))
+            fidelity = replace(fidelity, weights=model.weights(net).astype(problem.dtype, copy=False))
     return replace(problem, noise=model, fidelity=fidelity)
 
 

@@ -47,8 +47,7 @@ def memory(problem: Problem) -> float:
 
 def prepare(problem: Problem) -> Factor:
     """Factor once; each image then costs products with H and triangular solves."""
-    blur = problem.blur
-    h = blur.to_sparse().astype(problem.dtype)
+    h = problem.blur.to_sparse().astype(problem.dtype)
     if problem.device.gpu is not None:
         import cupyx.scipy.sparse
 

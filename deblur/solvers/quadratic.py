@@ -35,6 +35,7 @@ from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..normalization import Scale, shifted
 from ..norms import combined, norms
+from ..operators.varying import VaryingBlur
 from ..problem import FLOAT64, Factor, Problem, Solution, history_of
 from ..terms import ORDER, REGULARIZERS, is_quadratic
 from ..threads import all_cores
@@ -56,14 +57,21 @@ def memory(problem: Problem) -> float:
     if not problem.quadratic:
         return admm.memory(problem)
     operator, frames, (image, scene, torus, _) = problem.operator, problem.frames, problem.sizes
-    if problem.device.gpu is not None or operator.shift_invariant is None:
-        return (19.0 if problem.device.gpu is not None and problem.axes == 3 else 14.0) * scene * frames
+    if problem.device.gpu is not None:
+        return (19.0 if problem.axes == 3 else 14.0) * scene * frames
+    folds, kind = operator.boundary.continued, REGULARIZERS[problem.regularizer][0].differences
+    if operator.shift_invariant is None:
+        each = 13.7 + 0.5 * (kind == "hessian") if folds else 12 + (kind == "hessian")
+        held = frames * (each * scene + 3.2 * image * (problem.fidelity.weights is not None))
+        if isinstance(operator, VaryingBlur):  # the spectra of all PSFs that are mixed, and the weight of each
+            held += operator.terms * ((2 * operator.channels if operator.channels else 1) * torus + image)
+        # Before, what gives the mean power, in float64.
+        return max(held, 14.6 * 8 / problem.dtype.itemsize * scene * folds) + freed(torus)
     # The PSF's spectrum; on the domain |K|², the inverse and, if it is a torus, K. A product lies in the memory of its
     # spectrum, unless it is folded.
-    folds = operator.boundary.continued
     spectra, product = (torus + 2 * scene, scene) if folds else (3 * torus, torus)
     most = 2 * torus + folds * scene  # the spectra of a product of H
-    if (kind := REGULARIZERS[problem.regularizer][0].differences) != "identity":
+    if kind != "identity":
         # That product, scene and difference with borders, the difference, its part of the sum, and the sum; of a mixed
         # difference a term.
         most = product + 2 * scene + (3 + (kind == "hessian")) * scene

@@ -92,8 +92,7 @@ def refined(
     scale = np.where(size > 0, size, 1.0)
     z, image, r, iterations, reached, solved = None, None, b, 0, np.inf, False
     while True:
-        target = aim if not reached <= aim else 0.1 * reached
-        step, used, solved = solve(r, scale, target, iterations)
+        step, used, solved = solve(r, scale, aim if not reached <= aim else 0.1 * reached, iterations)
         z = step if z is None else combined(step, z)
         iterations += used
         scene = operator.adjoint(z)

@@ -201,8 +201,7 @@ class _Part:
 
     def adjoint(self, x: Array) -> Array:
         """Hᵀ on these coordinates."""
-        y = self._values * _transform_t(x, self._p, self._q, 1)
-        return _transform_t(y, self._p, self._q, -1)
+        return _transform_t(self._values * _transform_t(x, self._p, self._q, 1), self._p, self._q, -1)
 
     def solve(self, b: Array) -> Array:
         """(HᵀH + λI)⁻¹ b: eliminate the interior, solve for the edge pixels, put them back in."""

@@ -68,8 +68,7 @@ class BlockMap:
     def around(self, place: Place) -> tuple[list[list[slice]], Sides, Edges]:
         """(spans that are read, which sides are the image's, what to cut off) of the window of a block."""
         tile = [cuts[i] for cuts, i in zip(self.cuts, place[-len(self.cuts) :], strict=True)]
-        space = [cuts[-1][1] for cuts in self.cuts]
-        return surroundings(tile, self.overlap, space, self.recipe.boundary.wraps)
+        return surroundings(tile, self.overlap, [cuts[-1][1] for cuts in self.cuts], self.recipe.boundary.wraps)
 
     def restored(self, place: Place, window: Array, y: Array | None = None) -> tuple[Array, float]:
         """The tile at a place; and the largest change of the last of several passes."""

@@ -12,7 +12,8 @@ TOLERANCE = 1e-3
 
 class PlanOptions(Options, total=False):
     """tolerance : float
-        Largest error at a seam, against the image solved whole, as a part of the image's range; 1e-3 by default.
+        Largest error at a seam, against the image solved whole, as a part of the image's range; 1e-3 by default. With
+        boundary "zero" the range begins at 0: an image far above it needs a smaller one for its contrast.
     safe : bool
         False: the sharp prediction, made with the correlation that photographs have, which held in 99 of 100 cases
         of ``benchmarks/bench_tiles.py``. True: the L1 tail, which no image can exceed inside the border; it asks for

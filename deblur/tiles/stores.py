@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import naming
 from ..frames import min_float_dtype
 from ..image import Metadata, as_float, check_replaceable, read_stored, replace_store
 from ..image.arrays import looks_coloured
@@ -76,7 +77,7 @@ class Source:
         psf_axes: int = 2,
     ) -> None:
         self.group: Any = None
-        self.metadata, self.name = Metadata(), _path_of(source)
+        self.metadata, self.name = Metadata(), path_of(source)
         where: tuple[slice, ...] = ()
         if isinstance(source, str | Path):
             if self.name.lower().endswith((".tif", ".tiff")):
@@ -120,7 +121,7 @@ class Source:
         return found
 
 
-def _path_of(source: Any) -> str:
+def path_of(source: Any) -> str:
     """The path of a source that is one, or of the store or file behind an array; else empty."""
     if isinstance(source, str | Path):
         return str(source).removeprefix("file://")
@@ -128,7 +129,7 @@ def _path_of(source: Any) -> str:
     if at is None:
         return str(getattr(source, "filename", None) or "")
     root = getattr(at.store, "root", None) or getattr(at.store, "path", None)
-    return os.path.join(root, at.path) if root else ""
+    return str(Path(root, at.path)) if root else ""
 
 
 class Reader:
@@ -166,8 +167,6 @@ class Reader:
         found = self._read(region)
         if not isinstance(found, Exception):
             return found
-        if self._chunks is None:
-            raise found
         out = np.full([s.stop - s.start for s in region], np.nan, self.dtype)
         for _, part, found in self._parts(region):
             if not isinstance(found, Exception):
@@ -184,6 +183,9 @@ class Reader:
 
     def _parts(self, region: Sequence[slice]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], Any]]:
         """(its place among the chunks, its part of the region, its numbers or the error) of each chunk."""
+        if self._chunks is None:
+            yield (), tuple(region), self._read(tuple(region))
+            return
         for place in _chunks_in(region, self._chunks):
             spans = zip(place, self._chunks, region, strict=True)
             part = tuple(slice(max(s.start, i * c), min(s.stop, i * c + c)) for i, c, s in spans)
@@ -191,11 +193,11 @@ class Reader:
 
     def trouble(self, region: Sequence[slice]) -> str:
         """The first chunk of a region that cannot be read, and why; empty if there is none."""
-        for place, _, found in self._parts(self._stored(region)) if self._chunks else ():
+        for place, _, found in self._parts(self._stored(region)):
             if isinstance(found, Exception):
                 why = " ".join(str(found).split()) or type(found).__name__
-                key = self._array.metadata.encode_chunk_key(place)
-                return f"chunk {key} of {self._name} cannot be read ({why}): restore it from a copy"
+                chunk = f"chunk {self._array.metadata.encode_chunk_key(place)} of " if place else ""
+                return f"{chunk}{self._name} cannot be read ({why}): check its permissions, or restore it from a copy"
         return ""
 
 
@@ -251,7 +253,9 @@ def locked(target: str) -> Iterator[None]:
     import locket
 
     path = Path(f"{os.path.realpath(target)}.lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with naming(target):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     lock = locket.lock_file(str(path), timeout=0)
     try:
         lock.acquire()
@@ -334,7 +338,7 @@ def missing(output: Any, region: Sequence[slice] | None = None) -> bool:
 
 def chunk_files(output: Any, region: Sequence[slice] | None = None) -> Iterator[str]:
     """The files of the chunks that a region covers, by default the whole array."""
-    folder = _path_of(output)
+    folder = path_of(output)
     for place in _chunks_in(region or [slice(0, n) for n in output.shape], output.chunks):
         yield os.path.join(folder, output.metadata.encode_chunk_key(place))
 

@@ -20,6 +20,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from ..device import asnumpy
 from ..errors import check_callback, naming
 from ..image import check_output
 from ..image.stores import open_store
@@ -36,6 +37,7 @@ from .tiling import Tiling, put_together, region_in_words
 
 #: Errors of one tile, which do not end the others.
 _FAILURES = (ValueError, ArithmeticError, RuntimeError)
+_writing = partial(naming, then="every written chunk is whole, and the same call goes on once there is room")
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,8 @@ def stream(
     ValueError, TypeError
         For input that makes no sense, or if `target` holds something else, before any work starts.
     OSError
-        If the store cannot be written or the disk is full; a later start goes on from there.
+        If the store cannot be written or the disk is full; a later start goes on from there. Tiles whose part of
+        `source` cannot be read are `Report.failed`.
     """
     check_callback(progress, "progress", "done", "all")
     if "://" in (path := str(target).removeprefix("file://")):
@@ -186,8 +189,7 @@ def stream(
     given |= {"workers": threads, "memory": memory, "chunk": image.chunk}
     given |= {"channel_axis": image.channel_axis, "stack_axis": image.stack_axis}
     asked = _asked(image, psf, lam, [given[k] for k in ("tolerance", "safe", "tile", "overlap")], rest)
-    full = "every written chunk is whole, and the same call goes on once there is room"
-    with stores.locked(path), naming(path, then=full):
+    with stores.locked(path):
         earlier = stores.begun(path, asked, overwrite)
         if earlier:  # λ and plan are those of the first start, whatever memory there is now
             lam, rest["boundary"] = earlier["lam"], earlier["boundary"]
@@ -202,7 +204,8 @@ def stream(
             output = output if hasattr(output, "chunks") else output[image.levels[0]]
         else:
             tiling.check_seam()
-            output = stores.created(path, image, tiling, _decided(asked, tiling))
+            with _writing(path):
+                output = stores.created(path, image, tiling, _decided(asked, tiling))
         start, left = time.perf_counter(), None
         run = _Run(image, tiling, output, workers, progress)
         for more in range(MORE_PASSES, -1, -1):
@@ -213,18 +216,20 @@ def stream(
             if left is None or left <= tiling.plan.tolerance or not more:
                 break
             # One pass more; what the last one wrote is removed, as if it had been interrupted before that.
-            for file in stores.chunk_files(output):
-                Path(file).unlink(missing_ok=True)
             tiling.plan = replace(tiling.plan, passes=tiling.plan.passes + 1)
-            open_store(path, "r+").attrs[ATTRIBUTE] = _decided(asked, tiling)
+            with _writing(path):
+                for file in stores.chunk_files(output):
+                    Path(file).unlink(missing_ok=True)
+                open_store(path, "r+").attrs[ATTRIBUTE] = _decided(asked, tiling)
         shutil.rmtree(Path(path, ".passes"), ignore_errors=True)
-        if image.group is not None and not failed:
-            client = not isinstance(workers, int)
-            how = {"scheduler": workers} if client else {"scheduler": "threads", "num_workers": workers}
-            for level in stores.pyramid(path, image):
-                level.compute(**how)
-        for piece in Path(path).rglob("*.partial"):  # zarr's, of chunks that a killed process was writing
-            piece.unlink()
+        with _writing(path):
+            if image.group is not None and not failed:
+                client = not isinstance(workers, int)
+                how = {"scheduler": workers} if client else {"scheduler": "threads", "num_workers": workers}
+                for level in stores.pyramid(path, image):
+                    level.compute(**how)
+            for piece in Path(path).rglob("*.partial"):  # zarr's, of chunks that a killed process was writing
+                piece.unlink()
     seconds = time.perf_counter() - start
     seams = tuple(tiling.measure()) if check else ()
     restored = Reader(output, path, unit=image.unit)
@@ -285,7 +290,8 @@ class _Run:
         for number in range(first, passes - 1):
             into = there.get(number + 1)
             if into is None:
-                into = stores.created_for_pass(str(folder / str(number + 1)), self.output)
+                with _writing(path := str(folder / str(number + 1))):
+                    into = stores.created_for_pass(path, self.output)
             self.restored(into, y, number)
             shutil.rmtree(folder / str(number), ignore_errors=True)
             y = into
@@ -372,17 +378,17 @@ class _Writer(BlockMap):
 
         try:
             f, change = self.restored(place, *map(window, self.readers))
-            f = f.transpose(self.into) * f.dtype.type(self.unit)
-            self.output[region] = f.get() if hasattr(f, "get") else f
+            f = asnumpy(f.transpose(self.into) * f.dtype.type(self.unit))
         except _FAILURES as error:
-            if self.last is False:  # the last pass fails as well; until then these pixels have no effect
-                self.output[region] = 0
-                return [], 0.0
-            if self.stack and (count := front[axis].stop - front[axis].start) > 1:
-                return [failure for i in range(count) for failure in self.run(place, i)[0]], 0.0
-            at = place if not self.stack else (*place[:axis], front[axis].start, *place[axis + 1 :])
-            why = self._unreadable(place, front) or str(error) or type(error).__name__
-            return [Failure(at, tuple((s.start, s.stop) for s in spans[-len(self.cuts) :]), why)], 0.0
+            if self.last is not False:
+                if self.stack and (count := front[axis].stop - front[axis].start) > 1:
+                    return [failure for i in range(count) for failure in self.run(place, i)[0]], 0.0
+                at = place if not self.stack else (*place[:axis], front[axis].start, *place[axis + 1 :])
+                why = self._unreadable(place, front) or str(error) or type(error).__name__
+                return [Failure(at, tuple((s.start, s.stop) for s in spans[-len(self.cuts) :]), why)], 0.0
+            f, change = np.zeros(()), 0.0  # the last pass fails as well; until then these pixels have no effect
+        with _writing(stores.path_of(self.output)):
+            self.output[region] = f
         return [], change
 
     def _unreadable(self, place: Place, front: list[slice]) -> str:

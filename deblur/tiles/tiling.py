@@ -38,8 +38,7 @@ class Layout(Axes):
     """
 
     def __init__(self, shape: Sequence[int], psf_axes: int, channel_axis: int | None, stack_axis: Any) -> None:
-        stacked = 0 if stack_axis is None else np.size(stack_axis)
-        left = len(shape) - stacked - (channel_axis is not None)
+        left = len(shape) - (0 if stack_axis is None else np.size(stack_axis)) - (channel_axis is not None)
         super().__init__(
             shape, channel_axis, stack_axis, min(max(SPACES), max(1, psf_axes - (psf_axes == left + 1 > 2)))
         )
@@ -191,7 +190,8 @@ class Tiling:
         finite = np.isfinite(stack)
         some, whole = (of(finite.reshape(len(stack), -1), axis=1) for of in (np.any, np.all))
         if not some.any():
-            raise ValueError(f"the {len(stack)} windows of the sample hold only NaN or infinite values")
+            why = getattr(self.img, "trouble", lambda region: "")([slice(0, n) for n in layout.shape])
+            raise ValueError(why or f"the {len(stack)} windows of the sample hold only NaN or infinite values")
         if whole.any():
             return stack[whole]
         pairs = zip(stack[some], finite[some], strict=True)  # missing pixels get the median of the others
@@ -199,8 +199,12 @@ class Tiling:
 
     @property
     def range(self) -> float:
-        """Of the image, as far as the sampled windows show it."""
-        return float(np.ptp(self.samples))
+        """Of the image, as far as the sampled windows show it; with 0 if the scene is dark beyond its frame.
+
+        What a tile does not see of that edge is as large as the level of the image, not as its contrast.
+        """
+        beyond = 0.0 if self.recipe.boundary.dark else self.samples.flat[0]
+        return float(max(self.samples.max(), beyond) - min(self.samples.min(), beyond))
 
     @property
     def beyond(self) -> tuple[int, ...]:

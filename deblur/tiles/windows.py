@@ -140,8 +140,7 @@ def _strips(
 
 def within(shape: Sequence[int], trim: Edges) -> tuple[Any, ...]:
     """Where the tile is in a window of this shape."""
-    space = zip(shape[-len(trim) :], trim, strict=True)
-    return (..., *(slice(first, n - last) for n, (first, last) in space))
+    return (..., *(slice(first, n - last) for n, (first, last) in zip(shape[-len(trim) :], trim, strict=True)))
 
 
 def by_psf(recipe: Recipe, window: Array, frame: int, solve: Callable[[int, slice, Array, Device], Array]) -> Array:

@@ -190,8 +190,7 @@ class _Border:
             # (λ, frequencies, pixels, ways x blocks)
             white = np.linalg.solve(root, np.concatenate(lines, axis=2))
             power = power + self._shares @ (white.real**2 + white.imag**2).sum(axis=-2)
-            diagonal = np.diagonal(root, axis1=-2, axis2=-1).real
-            volume = volume + 2 * np.log(diagonal).sum(axis=-1) @ self._shares
+            volume = volume + 2 * np.log(np.diagonal(root, axis1=-2, axis2=-1).real).sum(axis=-1) @ self._shares
             n += self._shares.sum() * pixels
         out = np.full((2, len(_LAMBDAS)), -np.inf)
         for way, part in enumerate(np.split(np.log(power + n * _FLAT**2), len(lines), axis=1)):
@@ -212,8 +211,7 @@ class _Border:
         if not (edge.open or edge.wraps):
             h = h @ edge.matrix(pixels + m, first, first + h.shape[2]).toarray()
         at = np.arange(h.shape[2])
-        distance = abs(at[:, None] - at)
-        scene = np.exp(-self._kappa[:, None, None] * distance) / (2 * self._kappa[:, None, None])
+        scene = np.exp(-self._kappa[:, None, None] * abs(at[:, None] - at)) / (2 * self._kappa[:, None, None])
         if edge.wraps:
             inside = at + first >= self._deep
             scene *= inside[:, None] == inside

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..errors import nearest
 from ..normalization import Scale, shifted
 from ..problem import Problem, Solution
 
@@ -89,7 +90,8 @@ def check_rule(rule: str, problem: Problem | None = None, noise: float | None = 
         For an unknown rule, or one that does not serve; it lists those that do.
     """
     if not isinstance(rule, str) or rule not in ("auto", *RULES):
-        raise ValueError(f"unknown rule {rule!r} for λ; give a number >= 0, 'auto' or one of {', '.join(RULES)}")
+        near = nearest(rule, {name: name for name in ("auto", *RULES)})
+        raise ValueError(f"unknown rule {rule!r} for λ; give a number >= 0, 'auto' or one of {', '.join(RULES)}{near}")
     if problem is None:
         return rule
     blur = problem.operator.shift_invariant

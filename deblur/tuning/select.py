@@ -241,8 +241,7 @@ def _trusted(problem: Problem, g: Array, rule: str, prior: str, noise: float | N
         other = apply_rule(problem, g, "discrepancy", level, method.prepare, rule == "auto")
     words = f"makes the residual as large as the noise, {noise or 0.0:.3g} as {source}"
     if error:
-        name = str(problem.operator.boundary)
-        words += f", and what boundary {name!r} gets wrong at the edges, {error:.3g}"
+        words += f", and what boundary {str(problem.operator.boundary)!r} gets wrong at the edges, {error:.3g}"
     if not sound(other) and choice.rule != "gcv":
         other = apply_rule(problem, g, "gcv", None, method.prepare, rule == "auto")
         words, source = RULES["gcv"].summary, "not used"

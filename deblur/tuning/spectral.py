@@ -417,8 +417,7 @@ def _cautious(choice: LambdaChoice, sums: FilterSums) -> LambdaChoice:
 
 def _raised(choice: LambdaChoice, factor: float, why: str) -> LambdaChoice:
     lam = factor * choice.lam
-    words = f"λ = {lam:.3g}, {factor:.2g} times the one that"
-    reason = choice.reason.replace(f"λ = {choice.lam:.3g}", words)
+    reason = choice.reason.replace(f"λ = {choice.lam:.3g}", f"λ = {lam:.3g}, {factor:.2g} times the one that")
     return replace(choice, lam=lam, reason=f"{reason}: {why}")
 
 

@@ -342,8 +342,7 @@ def _tiles(n: int, m: int) -> tuple[np.ndarray, list[int]]:
     else:
         length = scipy.fft.next_fast_len(max(_TILE, min(2 * _ROOM * m, n)), real=True)
         length = min(length, n)
-        count = 1 - (n - length) // (m - 1 - length)
-        starts = np.rint(np.linspace(0, n - length, count)).astype(int).tolist()
+        starts = np.rint(np.linspace(0, n - length, 1 - (n - length) // (m - 1 - length))).astype(int).tolist()
     taper, edge = np.ones(length), _edge(length, m)
     rise = np.sin(np.pi / 2 * (np.arange(edge) + 0.5) / max(edge, 1)) ** 2
     taper[:edge], taper[length - edge :] = rise, rise[::-1]

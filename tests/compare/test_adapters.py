@@ -98,8 +98,7 @@ def test_outside_methods_take_colour(entrant, scene):
     task = Task(colour, deblur.psf.gaussian(3, 1), entrant.own_boundary or "zero")
     setting = entrant.choose(task)
     restored = np.asarray(entrant.prepare(task, setting.value)(colour.copy()).image)
-    grey = Task(scene, task.psf, task.boundary)
-    alone = np.asarray(entrant.prepare(grey, setting.value)(scene.copy()).image)
+    alone = np.asarray(entrant.prepare(Task(scene, task.psf, task.boundary), setting.value)(scene.copy()).image)
     assert np.abs(restored[..., 0] - alone).max() <= 1e-6
 
 

@@ -134,8 +134,7 @@ def test_page_stays_below_5_mb(rng):
             rows.append(Row(key, case.name, case.key, f"m{n}", "", "zero", mse=0.1 * n, psnr=1.0))
             for kind in ("restored", "residual"):
                 pictures[f"{key}-{kind}"] = rng.integers(0, 256, case.truth.shape).astype(np.uint8)
-    made = Comparison(rows, cases, Settings(), [], pictures=pictures)
-    text = made.to_html()
+    text = Comparison(rows, cases, Settings(), [], pictures=pictures).to_html()
     assert 1e6 < len(text.encode()) < 5e6
     assert re.search(r"stored as WEBP of quality \d+", text)
     for few in (dict(list(pictures.items())[:1]), {f"{i}": np.zeros((8, 8), np.uint8) for i in range(30)}):
@@ -146,8 +145,7 @@ def test_page_stays_below_5_mb(rng):
 
 def test_more_pictures_than_fit_are_left_out_and_it_is_said(monkeypatch, rng):
     monkeypatch.setattr("deblur.compare.pictures.PAGE_BYTES", 1500)
-    pictures = {f"p{i}": rng.integers(0, 256, (64, 64)).astype(np.uint8) for i in range(30)}
-    uris, remark = encode(pictures)
+    uris, remark = encode({f"p{i}": rng.integers(0, 256, (64, 64)).astype(np.uint8) for i in range(30)})
     assert 5 < len(uris) < 30
     assert sum(map(len, uris.values())) <= 1500
     assert f"{30 - len(uris)} of the last ones are left out" in remark
@@ -170,8 +168,7 @@ def test_a_page_with_pictures_left_out_is_whole(found, monkeypatch):
 
 def test_pictures_of_the_page_are_the_pictures(found, text):
     uri = re.search(r'id="case1-sharp" alt="" src="data:image/png;base64,([^"]+)"', text).group(1)
-    shown = iio.imread(io.BytesIO(base64.b64decode(uri)))
-    assert np.array_equal(shown, as_8_bit(found.cases[0].truth))
+    assert np.array_equal(iio.imread(io.BytesIO(base64.b64decode(uri))), as_8_bit(found.cases[0].truth))
 
 
 def test_quality_against_time_names_the_unbeaten():

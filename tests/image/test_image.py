@@ -186,8 +186,7 @@ def test_one_bit_is_black_and_white(tmp_path):
 @pytest.mark.parametrize("compression", ["tiff_lzw", "packbits", "tiff_deflate", "tiff_adobe_deflate"])
 @pytest.mark.parametrize("a", [GREY, RGB, GREY.astype(np.uint16) * 200, GREY / np.float32(255)])
 def test_compressed_tiff(tmp_path, a, compression):
-    path = pillow(tmp_path / "a.tif", a, compression=compression)
-    b = image.read(path, as_float=False)
+    b = image.read(pillow(tmp_path / "a.tif", a, compression=compression), as_float=False)
     assert b.dtype == a.dtype
     np.testing.assert_array_equal(b, a)
 
@@ -390,8 +389,7 @@ def test_tiff_that_is_no_plain_stack(tmp_path):
     refused(ValueError, "different sizes", image.read, tmp_path / "sizes.tif")
     tifffile.imwrite(tmp_path / "hyper.tif", np.zeros((2, 3, 4, 5), np.uint8), imagej=True)
     assert image.read(tmp_path / "hyper.tif").shape == (6, 4, 5)
-    bands = np.zeros((4, 5, 4), np.uint8)
-    tifffile.imwrite(tmp_path / "bands.tif", bands, photometric="rgb", extrasamples=[0])
+    tifffile.imwrite(tmp_path / "bands.tif", np.zeros((4, 5, 4), np.uint8), photometric="rgb", extrasamples=[0])
     with pytest.raises(ValueError, match=r"^[^:]*bands.tif has 4 samples a pixel, some of unknown meaning"):
         image.read(tmp_path / "bands.tif")
     tifffile.imwrite(tmp_path / "complex.tif", np.zeros((4, 5), np.complex64))

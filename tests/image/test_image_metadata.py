@@ -215,8 +215,7 @@ def test_lost_imagej_and_ome_metadata_are_reported(tmp_path, rng):
 def test_a_stack_keeps_profile_resolution_and_the_letters_of_its_axes(tmp_path, rng):
     a = samples(rng, (2, 3, 8, 9), np.uint16)
     said = {"iccprofile": GREY_PROFILE, "resolution": (300, 150), "resolutionunit": "INCH"}
-    axes = {"axes": "TZYX"}
-    tifffile.imwrite(tmp_path / "a.tif", a, photometric="minisblack", metadata=axes, **said)
+    tifffile.imwrite(tmp_path / "a.tif", a, photometric="minisblack", metadata={"axes": "TZYX"}, **said)
     assert travelled(tmp_path / "a.tif", tmp_path / "b.tif")[1] == []
     with tifffile.TiffFile(tmp_path / "b.tif") as tiff:
         assert (tiff.series[0].axes, tiff.series[0].shape) == ("TZYX", a.shape)
@@ -241,8 +240,7 @@ def test_transparency_goes_along_bit_for_bit(tmp_path, rng, dtype, colour, targe
     np.testing.assert_array_equal(again, a)
     np.testing.assert_array_equal(metadata.alpha, alpha)
     if target == "b.tif" and dtype != np.uint8:
-        stored = tifffile.imread(tmp_path / target)
-        np.testing.assert_array_equal(stored, np.dstack([a, alpha]))
+        np.testing.assert_array_equal(tifffile.imread(tmp_path / target), np.dstack([a, alpha]))
     if dtype == np.uint8:
         with Image.open(tmp_path / target) as picture:
             np.testing.assert_array_equal(np.asarray(picture), np.dstack([a, alpha]))

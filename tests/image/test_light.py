@@ -70,8 +70,7 @@ def test_gamma_is_decoding_restoring_and_encoding(rng, dtype, options):
     axes = {"channel_axis": -1, "stack_axis": 0, "boundary": "unknown", "check": False}
     psf = deblur.psf.gaussian(3, 0.7)
     # Pictures of 8 and 16 bits are computed in float32 by themselves, where two pipelines differ by rounding.
-    precise = np.float64 if levels > 1 else dtype
-    options = options | {"dtype": precise}
+    options = options | {"dtype": np.float64 if levels > 1 else dtype}
     plain = deblur.solve(image.linear_light(g), psf, 1e-2, **axes, **options)
     found = deblur.solve(g, psf, 1e-2, **axes, **options, gamma="srgb")
     tolerance = 1e-5 if found.image.dtype == np.float32 else 1e-9

@@ -179,8 +179,7 @@ def test_inconsistent_system_is_not_called_solved():
 
 
 def test_indefinite_matrix_is_reported_by_conjugate_gradients():
-    a = np.array([[1.0, 2.0], [2.0, 1.0]])
-    _, info = gauss_seidel(a, np.array([1.0, -1.0]), acceleration="cg")
+    _, info = gauss_seidel(np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([1.0, -1.0]), acceleration="cg")
     assert info.status == "indefinite"
     assert not info.converged
     assert "not positive definite" in info.reason

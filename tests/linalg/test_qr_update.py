@@ -218,8 +218,7 @@ def test_nearly_dependent_columns_stay_orthonormal(xp, rng):
     check(qr_insert(q, r, xp.asarray(u), 7, "col", rcond=0.0), np.insert(a, [7] * 19, u, 1))
     # The same for few columns, where SciPy would leave Q with a column of zeros.
     for u in (a[:, 3:4], a[:, :2] @ np.ones((2, 1)), np.zeros((40, 1)), a[:, 2:5]):
-        p = u.shape[1]
-        check(qr_insert(q, r, xp.asarray(u), 7, "col", rcond=0.0), np.insert(a, [7] * p, u, 1))
+        check(qr_insert(q, r, xp.asarray(u), 7, "col", rcond=0.0), np.insert(a, [7] * u.shape[1], u, 1))
 
 
 def test_layouts(xp, route, rng):
@@ -240,8 +239,7 @@ def test_complex_numbers_are_refused():
 
 
 def test_hidden_values_are_refused_and_a_mask_of_nothing_passes():
-    hidden = np.ma.masked_greater(ROW, 0)
-    refused(TypeError, "u is a masked array with 3 hidden", qr_insert, Q, R, hidden, 2)
+    refused(TypeError, "u is a masked array with 3 hidden", qr_insert, Q, R, np.ma.masked_greater(ROW, 0), 2)
     refused(TypeError, "Q is a masked array", qr_delete, np.ma.masked_less(Q, 0), R, 2)
     for one, two in zip(qr_insert(np.ma.array(Q), R, np.ma.array(ROW), 2), qr_insert(Q, R, ROW, 2), strict=True):
         np.testing.assert_array_equal(one, two)

@@ -118,8 +118,7 @@ def test_deconvwnr_turns_a_vector_to_every_direction(psf, blurred):
     half = np.array([4.0, 2.0, 1.0, 0.25])
     vector = np.concatenate([half[:0:-1], half])  # seven values about the middle
     i, j = np.indices(blurred.shape)
-    radial = np.interp(np.hypot(i - 4, j - 5), range(4), half, right=0)
-    expected = deconvwnr(blurred, psf, 0.1, radial)
+    expected = deconvwnr(blurred, psf, 0.1, np.interp(np.hypot(i - 4, j - 5), range(4), half, right=0))
     np.testing.assert_allclose(deconvwnr(blurred, psf, 0.1, vector), expected, atol=1e-12)
     np.testing.assert_allclose(deconvwnr(blurred, psf, 0.1, vector[:, None]), expected, atol=1e-12)
 
@@ -256,8 +255,7 @@ def test_deconvlucy_does_not_look_at_bad_pixels(psf, blurred):
 
 
 def test_deconvlucy_keeps_the_light(psf, blurred):
-    ours = deconvlucy(blurred, psf, 1)
-    assert abs(ours.sum() / blurred.sum() - 1) <= 1e-6
+    assert abs(deconvlucy(blurred, psf, 1).sum() / blurred.sum() - 1) <= 1e-6
 
 
 def test_deconvlucy_goes_on_where_it_ended(psf, blurred):

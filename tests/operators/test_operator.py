@@ -125,8 +125,7 @@ def test_factors_of_it_pickle(rng, solver):
     assert solver.refuses(problem) is None
     g = rng.random((1, 1, 9, 10))
     factor = solver.prepare(problem)
-    again = pickle.loads(pickle.dumps(factor)).solve(g)
-    np.testing.assert_array_equal(again.scene, factor.solve(g).scene)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(factor)).solve(g).scene, factor.solve(g).scene)
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)

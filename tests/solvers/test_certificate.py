@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from references import grouped, reference, scene_like
-from scipy.optimize import linprog
+from references import dense_differences, grouped, reference, scene_like
+from scipy.optimize import linprog, lsq_linear
 
 import deblur
 from deblur.operators.boundary import BOUNDARIES
@@ -46,6 +46,25 @@ def test_success_is_near_the_minimiser(rng, boundary):
         several = r.problem.fidelity.name == "l1" and not is_quadratic(r.problem.regularizer)
         near = above <= 1e-3 and (away <= 1e-2 or above < -1e-6 or several)
         assert near or not r.status.ok, (r, above, away)
+
+
+@pytest.mark.parametrize("method", ["gradient", "laplacian"])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_success_with_a_small_lambda_is_near_the_minimiser_behind_masks_too(rng, boundary, method):
+    """Hidden pixels, and those beyond the frame, hang on their neighbours by λ alone; the reference is exact."""
+    for lam, bounds in ((1e-8, (0, 1e9)), (1e-6, (0.1, 0.6)), (1e-3, (0.1, 0.6))):
+        psf, mask = rng.random((1, 2)), rng.random((7, 6)) < 0.3
+        blur = deblur.Blur(psf / psf.sum(), mask.shape, boundary)
+        g = blur.forward(scene_like(rng, blur.scene_shape)) + 0.1 * rng.standard_normal(mask.shape)
+        options = {"method": method, "boundary": boundary, "bounds": bounds, "mask": mask, "check": False}
+        found = deblur.solve(g, blur.psf, lam, **options)
+        ell = lam**0.5 * dense_differences(blur.scene_shape, method, blur.boundary.wraps)
+        rows = np.vstack([blur.to_dense()[~mask.ravel()], ell])
+        exact = lsq_linear(rows, np.append(g[~mask], np.zeros(len(ell))), bounds, "bvls", tol=1e-13)
+        truth = exact.x.reshape(blur.scene_shape)[blur.crop]
+        away = np.linalg.norm(found.image - truth) / np.linalg.norm(truth)
+        assert (found.objective <= (1 + 1e-3) * exact.cost and away <= 1e-2) or not found.status.ok, (lam, away)
+    assert found.status.ok
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -13,8 +13,7 @@ SERVED = {"symmetric", "symmetric3", "column", "row", "binomial", "pixel"}
 
 
 def test_negative_eigenvalues(rng):
-    sharpen = np.array([[0.0, -1, 0], [-1, 2, -1], [0, -1, 0]])
-    check_spectrum(cosine, Blur(sharpen, (7, 6), "reflect"), rng)
+    check_spectrum(cosine, Blur(np.array([[0.0, -1, 0], [-1, 2, -1], [0, -1, 0]]), (7, 6), "reflect"), rng)
 
 
 @pytest.mark.parametrize("name", sorted(set(PSFS) - SERVED))

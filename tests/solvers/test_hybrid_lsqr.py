@@ -125,8 +125,7 @@ def test_the_measure_is_gauss_quadrature(rng):
 
 
 def test_one_pixel():
-    blur = Blur([[2.0]], (1, 1), "zero")
-    assert abs(restored(blur, np.array([[3.0]]), 0.5).scene.item() - 6 / 4.5) <= 1e-14
+    assert abs(restored(Blur([[2.0]], (1, 1), "zero"), np.array([[3.0]]), 0.5).scene.item() - 6 / 4.5) <= 1e-14
 
 
 def test_too_few_steps_are_reported():

@@ -48,8 +48,7 @@ def test_plug_and_play_beats_the_blurred_image(rng, boundary):
         assert image.shape == blur.scene_shape
         return (image + min(1.0, 10 * sigma) * median_filter(image, 3)) / (1 + min(1.0, 10 * sigma))
 
-    problem = problem_of(blur, "denoiser", 2e-4, denoiser=denoiser, bounds=(0.0, 1.0))
-    scene = solve(problem, g[None, None]).scene
+    scene = solve(problem_of(blur, "denoiser", 2e-4, denoiser=denoiser, bounds=(0.0, 1.0)), g[None, None]).scene
     assert scene.min() >= 0
     assert scene.max() <= 1
     gain = psnr(truth, scene[0, 0][blur.crop]) - psnr(truth, g)

@@ -28,8 +28,7 @@ def test_transform_is_scipys(rng, xp, n):
 
 
 def test_structure_decides_not_the_array_size():
-    framed = np.pad(PSFS["symmetric3"], 2)
-    assert sine.refuses(Problem(Blur(framed, (9, 9)), 1e-3)) is None
+    assert sine.refuses(Problem(Blur(np.pad(PSFS["symmetric3"], 2), (9, 9)), 1e-3)) is None
     assert "one pixel" in sine.refuses(Problem(Blur(PSFS["symmetric"], (9, 9)), 1e-3))
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from refusals import refused
 
 import deblur
 from deblur import cli, psf
-from deblur.tiles import Tiling, cluster, clusters, plan_tiles, refining, stream, streams, tiling
+from deblur.tiles import Tiling, cluster, clusters, plan_tiles, refining, stores, stream, streams, tiling
 from deblur.tiles.checks import residual
 from deblur.tiles.mapping import BlockMap
 
@@ -203,7 +204,7 @@ def test_refining_goes_on_in_the_pass_where_it_was_interrupted(store, picture, t
         return real(self, place)
 
     monkeypatch.setattr(streams._Writer, "run", some)
-    refused(OSError, "goes on once there is room", stream, store, out, H, LAM, check=False, **asked)
+    refused(OSError, "No space left on device", stream, store, out, H, LAM, check=False, **asked)
     assert sorted(p.name for p in folder.iterdir()) == ["2"]  # and no pass before it
     most = 1000
     assert stream(store, out, H, LAM, check=False, **asked).ok
@@ -221,8 +222,7 @@ def test_refining_goes_on_until_what_is_left_is_small(store, picture, tmp_path, 
     assert report.plan.passes > 3
     assert report.ok
     whole = deblur.reconstruct(picture.astype(float), h, lam, boundary="reflect")
-    out = read(tmp_path / "out.zarr")
-    assert abs(out - whole).max() / np.ptp(picture) <= report.left <= 5e-5
+    assert abs(read(tmp_path / "out.zarr") - whole).max() / np.ptp(picture) <= report.left <= 5e-5
     again = stream(store, tmp_path / "out.zarr", h, lam, **asked)
     assert (again.plan.passes, again.kept) == (report.plan.passes, 6)
     assert not (tmp_path / "out.zarr" / ".passes").exists()
@@ -303,6 +303,26 @@ def test_a_chunk_that_cannot_be_read_is_named_and_the_others_finish(dtype, compr
     assert (mended.written, mended.kept, mended.failed) == (2, 14, ())
 
 
+def test_a_lost_disk_is_said_of_the_source(picture, tmp_path, monkeypatch):
+    import tifffile
+
+    tifffile.imwrite(path := tmp_path / "in.tif", picture)
+    real, good = stores.StoredTiff.__getitem__, 100
+
+    def lost(self, at):
+        if at[0].stop > good:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(self, at)
+
+    monkeypatch.setattr(stores.StoredTiff, "__getitem__", lost)
+    report = stream(path, tmp_path / "out.zarr", H, LAM, **ASKED)
+    assert (report.written, len(report.failed)) == (4, 12)
+    words = r"in\.tif cannot be read \(.*Input/output error\): check its permissions"
+    assert all(re.search(words, failure.why) for failure in report.failed)
+    good = 1
+    refused(ValueError, words, stream, path, tmp_path / "other.zarr", H)
+
+
 @pytest.mark.parametrize("metadata", ["{nonsense", "[1]", '{"zarr_format": 3, "node_type": "array"}', ""])
 def test_damaged_metadata_are_named(metadata, store, tmp_path):
     (store / "zarr.json").write_text(metadata)
@@ -310,6 +330,9 @@ def test_damaged_metadata_are_named(metadata, store, tmp_path):
         stream(store, tmp_path / "out.zarr", H, LAM)
     other = np.zeros((32, 32))
     refused(ValueError, r"in\.zarr exists already and is not this restoration", stream, other, store, H, LAM)
+    (store / "zarr.json").unlink()
+    (store / "zarr.json").symlink_to(store / "zarr.json")  # cannot be read, and is not damaged
+    refused(OSError, r"in\.zarr cannot be read \(.*symbolic links", stream, store, tmp_path / "out.zarr", H, LAM)
 
 
 def test_the_second_writer_of_an_output_is_refused(store, tmp_path):
@@ -378,8 +401,7 @@ def test_ome_zarr_keeps_axes_scales_channels_and_pyramid(form, picture, tmp_path
     assert report.ok
     out = zarr.open_group(tmp_path / "out.zarr", mode="r")
     assert out.metadata.zarr_format == form
-    attributes = dict(out.attrs)
-    assert {k: attributes[k] for k in source.attrs} == dict(source.attrs)
+    assert {k: dict(out.attrs)[k] for k in source.attrs} == dict(source.attrs)
     expected = deblur.tiled(picture, H, LAM, **ASKED)
     np.testing.assert_allclose(out["0"][:], np.stack([expected, 2 * expected]), rtol=1e-5, atol=1e-5)
     assert out["1"].shape == (2, 112, 128)

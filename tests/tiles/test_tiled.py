@@ -91,8 +91,7 @@ def test_noise_is_hidden_as_in_the_picture_solved_whole():
     assert whole.prior == tiling.recipe.options["prior"] == "natural"
     assert "natural" in tiling.lam_reason
     assert 0.5 < tiling.lam / whole.lam < 2
-    asked = Tiling(g, H, tile=200, boundary="reflect", prior="smooth")
-    assert asked.recipe.options["prior"] == "smooth"
+    assert Tiling(g, H, tile=200, boundary="reflect", prior="smooth").recipe.options["prior"] == "smooth"
 
 
 def test_without_noise_lambda_is_for_the_prior_that_the_tiles_have():
@@ -200,8 +199,7 @@ def test_refining_serves_float32_colours_and_frames_of_their_own_psf(rng):
     out = tiling(g.astype(np.float32))
     assert out.dtype == np.float32
     for f, frame, h in zip(out, g, hs, strict=True):
-        whole = deblur.reconstruct(frame, h, LAM, channel_axis=0, boundary="unknown")
-        assert apart(f, whole, g) < 1e-4
+        assert apart(f, deblur.reconstruct(frame, h, LAM, channel_axis=0, boundary="unknown"), g) < 1e-4
 
 
 def test_refining_goes_on_until_it_is_right_or_says_that_it_cannot(rng, monkeypatch):
@@ -415,8 +413,7 @@ def test_the_graph_travels_to_other_processes(rng):
     da = pytest.importorskip("dask.array")
     g = picture(H, "unknown", (150, 150), rng)
     out = tiled(da.from_array(g, chunks=64), H, LAM, boundary="unknown", tile=64)
-    again = pickle.loads(pickle.dumps(out))
-    np.testing.assert_array_equal(again.compute(), out.compute())
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(out)).compute(), out.compute())
 
 
 def test_an_xarray_keeps_its_coordinates(rng):
@@ -433,6 +430,17 @@ def test_an_xarray_keeps_its_coordinates(rng):
     lazy = tiled(x.chunk({"t": 1, "y": 60}), H, LAM, tile=64)
     assert lazy.chunks is not None
     np.testing.assert_array_equal(lazy.values, out.values)
+
+
+@pytest.mark.parametrize("level", [0.0, 1e3, -30.0])
+@pytest.mark.parametrize("boundary", ["zero", "reflect"])
+def test_the_range_of_a_scene_that_is_dark_beyond_its_frame_has_its_level(rng, boundary, level):
+    """The edge that tiles inside do not see is as high as the level, also where the sample shows none of it."""
+    g = deblur.degrade(np.kron(rng.random((30, 28)), np.ones((10, 10))) + level, H, boundary=boundary)
+    tiling = Tiling(g, H, LAM, tile=90, boundary=boundary, dtype="float64")
+    whole = deblur.reconstruct(g, H, LAM, boundary=boundary)
+    assert tiling.range <= 1.01 * (np.ptp([*g.flat, 0]) if boundary == "zero" else np.ptp(g))
+    assert max([*tiling.measure(), abs(tiling(g) - whole).max() / tiling.range]) <= tiling.plan.tolerance
 
 
 @pytest.mark.gpu

@@ -125,8 +125,7 @@ def test_the_call_the_deblurrer_and_colour_say_what_was_taken_and_why():
         named = deblur.solve(g, h, 1e-2, boundary=boundary)
         assert named.boundary_reason == "as requested"
         assert np.array_equal(named.image, result.image)
-        colour = np.stack([g, 0.5 * g, g**2], axis=-1)
-        assert deblur.solve(colour, h, 1e-2).boundary == boundary
+        assert deblur.solve(np.stack([g, 0.5 * g, g**2], axis=-1), h, 1e-2).boundary == boundary
         assert deblur.solve(np.stack([g] * 2), h, 1e-2, stack_axis=0).boundary == boundary
         assert deblur.solve(g + 0.2, h, 1e-2, background=0.2).boundary == boundary
         assert deblur.solve(g, h, 1e-2, method="tv", max_iterations=5, check=False).boundary == boundary

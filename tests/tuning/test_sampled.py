@@ -95,8 +95,7 @@ def test_hidden_pixels_have_no_degrees_of_freedom():
     visible = np.ones(g.shape)
     visible[::2] = 0
     problem = pose(blur, "identity", weights=visible[None, None])
-    spoiled = np.where(visible > 0, g, 0.5)
-    observer = _Observer(problem, spoiled[None, None], "gcv", 1e-4, METHODS["identity"].prepare)
+    observer = _Observer(problem, np.where(visible > 0, g, 0.5)[None, None], "gcv", 1e-4, METHODS["identity"].prepare)
     found = observer.look(lam)[1]
     h = blur.to_dense()[visible.reshape(-1) > 0]
     influence = h @ np.linalg.solve(h.T @ h + lam * np.eye(h.shape[1]), h.T)

@@ -116,8 +116,7 @@ class Entrant:
 
     def missing(self) -> str | None:
         """None if it is installed, else the command that installs it."""
-        there = not self.module or importlib.util.find_spec(self.module) is not None
-        return None if there else self.install
+        return None if not self.module or importlib.util.find_spec(self.module) is not None else self.install
 
     def refuses(self, task: Task) -> str | None:
         """None if it can serve, else the reason in words."""
