@@ -19,34 +19,35 @@ from .whittle import tapered
 from .windows import cut
 
 
-def deviation(problem: Problem, g: Array) -> tuple[Array, float]:
-    """The noise's standard deviation at each pixel, at most the value of the pixel, and the part that an error of the
-    PSF leaves."""
-    *both, left = variances(problem, g)
-    return pixelwise(lambda xp, v, u, g: xp.minimum(xp.sqrt(xp.maximum(v, u)), g), *both, g), left
+def deviation(problem: Problem, g: Array) -> tuple[Array, NoiseModel]:
+    """The noise's standard deviation at each pixel, at most the value of the pixel, and what an error of the PSF leaves
+    of it."""
+    *both, wrong = variances(problem, g)
+    return pixelwise(lambda xp, v, u, g: xp.minimum(xp.sqrt(xp.maximum(v, u)), g), *both, g), wrong
 
 
-def two_images(problem: Problem, g: Array) -> Array:
+def two_images(problem: Problem, g: Array) -> tuple[Array, float]:
     """Pairs of images with independent noise of twice the variance: simulated noise is added to one and subtracted from
-    the other, at no pixel more than its value. A small image gives several pairs, to be averaged."""
+    the other, at no pixel more than its value. A small image gives several pairs, to be averaged. Also what the error
+    of the PSF, of which more than 0.1 is unlikely, adds to λ of the linear formula."""
     xp, pairs = problem.xp, max(min(2**15 // g.size, 8), 1)
     signs, both = random_signs((pairs, *g.shape), g.dtype, xp), xp.empty((pairs, 2, *g.shape[1:]), g.dtype)
-    noise, left = deviation(problem, g)
-    model = NoiseModel(0.0, math.sqrt(max(float(squares(noise)) / g.size - left**2, 0.0)), left=left)
+    noise, wrong = deviation(problem, g)
+    model = wrong._replace(read=math.sqrt(max(float(squares(noise)) / g.size - wrong.left**2, 0.0)))
     seen, noise = (xp.broadcast_to(x, signs.shape) for x in (g, noise))
     noise = combined(model.coloured(signs), by=noise)
-    if left:  # coloured noise has no largest value
+    if model.left:  # coloured noise has no largest value
         xp.clip(noise, -seen, seen, out=noise)
     for side in (0, 1):
         combined(seen, noise, b=1 - 2 * side, out=both[:, side : side + 1])
-    return both.reshape(-1, *g.shape[1:])
+    return both.reshape(-1, *g.shape[1:]), model._replace(psf_error=min(model.psf_error, 0.1)).lam
 
 
-def variances(problem: Problem, g: Array) -> tuple[Array, Array, float]:
+def variances(problem: Problem, g: Array) -> tuple[Array, Array, NoiseModel]:
     """Two estimates of the noise's variance at each pixel, of which the larger counts: too small a one hides noise; and
-    the deviation of what an error of the PSF leaves of it."""
+    what an error of the PSF leaves of it."""
     if problem.noise is not None:
-        return *(g * problem.noise.gain + problem.noise.read**2,) * 2, 0.0
+        return *(g * problem.noise.gain + problem.noise.read**2,) * 2, NoiseModel(0.0, 0.0)
     gain, step = photon_gain(problem, g), step_of(g)
     counted = combined(g, a=gain)
     if step and 6 * gain * float(total(g)) <= g.size * step**2:
@@ -55,10 +56,10 @@ def variances(problem: Problem, g: Array) -> tuple[Array, Array, float]:
         alike = math.prod((g == problem.xp.roll(g, *move) for move in moves), start=True)
         counted = ~alike * g.dtype.type(step**2 / 12)
     if problem.axes != 2 or min(g.shape[-2:]) < 4:
-        return counted, counted, 0.0
+        return counted, counted, NoiseModel(0.0, 0.0)
     seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
-    model = estimate_noise_model(seen)._replace(left=psf_noise(seen, psf).left)
-    return counted, model.variance(g), model.left
+    wrong = psf_noise(seen, psf)
+    return counted, estimate_noise_model(seen)._replace(left=wrong.left).variance(g), wrong
 
 
 def photon_gain(problem: Problem, g: Array) -> float:

@@ -226,7 +226,7 @@ class NoiseModel(NamedTuple):
         if self.gain:
             words += f"; photon gain {self.gain:.2g}: pixels are weighed by the inverse of their variance"
         if self.left and math.isinf(self.uncertainty):
-            words += f"; a blur by this PSF leaves {self.left:.2g} unexplained"
+            words += f"; a blur by this PSF leaves {self.left:.2g} unexplained, in some places most of it"
             return f"{words}: are the values proportional to light (see gamma), and is no light clipped?"
         if self.psf_error:
             source = f"±{self.uncertainty:.1g}, read off the image" if self.uncertainty else "given"

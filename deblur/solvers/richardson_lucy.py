@@ -34,7 +34,7 @@ light of a dark background then fits neither noise nor what enters at the border
                    differ, the noise that they share. Where `noise` does not give the gain, it is read at the
                    frequencies of which the blur leaves least; if rounding leaves as much, as in images of 8 bits, the
                    noise is that of rounding. All channels of an image make as many iterations, so that none is noisier
-                   than the others. In a large image windows are used.
+                   than the others. In a large image windows are used. A wrong PSF allows 2/√λ (``docs/worth.md``).
 ``"change"``       (with a tolerance) stops when an iteration changes the scene by less than the tolerance.
 ``"consensus"``    (if asked for) moves a pixel only if two such images, with other noise in each step, both would: if
                    the product of their moves within the bounds, times Hᵀw over the scene and blurred by HᵀH, is above
@@ -169,15 +169,13 @@ class RichardsonLucy:
             runs = [_restored(self.problem, g[i : i + 1], w[i : i + 1], first[i]) for i in range(k)]
         histories = [run.history for run in runs if run.history is not None]
         rows = np.arange(max(map(len, histories)))
-        objective, change = (
-            np.array([one[x].take(rows, mode="clip") for one in histories]) for x in ("objective", "primal")
-        )
+        taken = [one.take(rows, mode="clip") for one in histories]
+        objective, change = (np.array([one[x] for one in taken]) for x in ("objective", "primal"))
         slowest = max(runs, key=lambda run: (not run.converged, run.iterations))
-        return Solution(
+        return replace(
+            slowest,
             scene=runs[0].scene if k == 1 else xp.concatenate([run.scene for run in runs]),
             iterations=max(run.iterations for run in runs),
-            converged=slowest.converged,
-            stopped=slowest.stopped,
             why=slowest.why if len(runs) == 1 else f"the slowest of {len(runs)} frames: {slowest.why}",
             history=history_of(objective.sum(axis=0), change.max(axis=0)),
         )
@@ -201,13 +199,15 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
     if by_error:
         if problem.fidelity.weights is not None:
             problem = replace(problem, fidelity=replace(problem.fidelity, weights=w))
-        both = two_images(problem, g)
+        both, lam = two_images(problem, g)
         darkest = _darkest(problem, g, w, both)
         problem = replace(problem, bounds=(darkest, high))
         if not stop.consensus:
             combined(both, problem.xp.broadcast_to(g, both.shape), out=both)
             combined(both, a=0.5, out=both)  # the mean of both, with half of the noise
-            count, converged, why = _least_error(problem, both, w, start, count)
+            most = int(2 / math.sqrt(max(lam, 1e-30)))
+            wrong = most, True, f"more than {most} iterations would amplify the error of the PSF"
+            count, converged, why = min(_least_error(problem, both, w, start, count), wrong)
         del both
         if darkest > low:
             share = darkest * g.size / float(sum_of(g))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -122,18 +123,19 @@ def with_unexplained(problem: Problem, g: Array, rule: str, noise: float | None)
     """The problem with its noise, the rule for λ, and the level for that, by what is `unexplained` of its frames.
 
     Where that is clearly more than the known noise, an error of the PSF alone is not what is wrong. The rest takes the
-    place of that error, also where none was read off; a photon gain that was read off such a picture is wrong, too. The
-    smaller λ of the comparison has less bias, which a texture would lift above the noise: of 259 exact blurs for which
-    no error is read off one leaves more (docs/worth.md).
+    place of that error, also where none was read off; a photon gain that was read off such a picture is wrong, too.
     """
     known = problem.noise
     if known is None or not (known.left or (known.uncertainty and noise is None and problem.operator.boundary.open)):
         return problem, rule, noise
-    wrong = 5 * known.left**2 > known.level**2
+    wrong, left_by = 5 * known.left**2 > known.level**2, unexplained(problem, g)
+    # The share of λ for the comparison, and how many times the noise an exact blur may leave. A smaller λ has less
+    # bias, which a texture lifts above the noise. With a twentieth one of 259 exact blurs for which no error of the PSF
+    # is read off leaves more than 1.05 times the noise; with half of λ a fur left more than 1.1 times, and lost 2 dB.
     share, limit = (0.5, 1.1) if wrong else (0.05, 1.05)
-    part = unexplained(problem, g, share)
+    part = left_by(share)
     if part > limit * max(known.level, PERTURBED):  # less noise shows in no residual of the linear formula
-        read, left = max(known.level**2 - known.left**2, 0.0), max(part, unexplained(problem, g))
+        read, left = max(known.level**2 - known.left**2, 0.0), max(part, left_by(1.0))
         rule = "discrepancy" if wrong and known.psf_error < 0.3 else "sure"
         fidelity = replace(problem.fidelity, weights=None) if known.gain else problem.fidelity
         known = NoiseModel(0.0, math.sqrt(read), known.psf_error, math.inf, math.sqrt(left**2 - read))
@@ -141,8 +143,8 @@ def with_unexplained(problem: Problem, g: Array, rule: str, noise: float | None)
     return (problem, "sure", max(known.level, part)) if wrong else (problem, rule, noise)
 
 
-def unexplained(problem: Problem, g: Array, share: float = 1.0) -> float:
-    """Deviation of what the linear formula, with a share of the λ of "auto", leaves unexplained of frames (k, c, M, N).
+def unexplained(problem: Problem, g: Array) -> Callable[[float], float]:
+    """Deviation of what the linear formula leaves unexplained of frames (k, c, M, N), by the share of the λ of "auto".
 
     Its squared residual over the degrees of freedom left to it [1]_; 0 where λ or the solution is not reliable.
 
@@ -155,13 +157,17 @@ def unexplained(problem: Problem, g: Array, share: float = 1.0) -> float:
     seen = seen - operator.forward(prior_scene(operator, seen))
     plain = Problem(operator, dtype=problem.dtype, device=problem.device, frames=problem.frames, noise=problem.noise)
     choice = apply_rule(plain, seen, "auto", None, None)
-    plain = replace(plain, lam=share * with_psf_error(choice, plain).lam)
-    found = METHODS[choose(plain).method].prepare(plain).solve(seen)
-    if not (choice.converged and found.converged):
-        return 0.0
-    power = abs(np.fft.fft2(operator.mean_blur.psf, [2 * n for n in operator.mean_blur.psf.shape])) ** 2
-    free = float((plain.lam / (power + plain.lam)).mean())
-    return math.sqrt(float(squares(seen - operator.forward(found.scene))) / seen.size / free)
+    lam, psf = with_psf_error(choice, plain).lam, operator.mean_blur.psf
+    power = abs(np.fft.fft2(psf, [2 * n for n in psf.shape])) ** 2
+
+    def left_by(share: float) -> float:
+        at = replace(plain, lam=share * lam)
+        found = METHODS[choose(at).method].prepare(at).solve(seen)
+        free = float((at.lam / (power + at.lam)).mean())
+        left = math.sqrt(float(squares(seen - operator.forward(found.scene))) / seen.size / free)
+        return left if choice.converged and found.converged else 0.0
+
+    return left_by
 
 
 def oversmoothed(choice: LambdaChoice, prior: str, method: Method) -> bool:
@@ -222,9 +228,7 @@ def _trusted(problem: Problem, g: Array, rule: str, prior: str, noise: float | N
     choice = apply_rule(problem, g, rule, noise, method.prepare)
     if toward_smooth and sound(choice):
         return choice
-    if RULES["discrepancy"].refuses(problem) is not None:
-        return choice
-    if choice.converged and not len(choice.solution_norms):
+    if RULES["discrepancy"].refuses(problem) is not None or (choice.converged and not len(choice.solution_norms)):
         return choice
     error = 0.0 if counts else boundary_error(problem.operator, filled(g, problem.fidelity.weights))
     why = _doubt(choice, g, error, problem.operator) if choice.converged else choice.remark
@@ -266,15 +270,15 @@ def _doubt(choice: LambdaChoice, g: Array, error: float, operator: Operator) -> 
     that sharpens.
     """
     residuals, sizes = choice.residual_norms / math.sqrt(g.size), choice.solution_norms
-    if not (error > 0 and len(sizes)):
-        return ""
+    # Without an error or without curves `allowing` is 0.
     at, allowing = int(np.searchsorted(choice.lambdas, choice.lam)), int(np.searchsorted(residuals, error))
     if allowing <= at or allowing >= len(sizes):
         return ""
     expected, growth = math.sqrt(float(squares(g))), sizes[at] / sizes[allowing]
     if abs(operator.dc_gain) * sizes[at] <= _GROWN * expected or growth <= _GROWN:
         return ""
-    return f"the scene is {growth:.2g} times as large as one that allows for the boundary's error of {error:.3g}"
+    allowed = f"one that allows for the boundary's error of {error:.3g}"
+    return f"the scene is {growth:.2g} times as large as {allowed}: the model of the blur is wrong"
 
 
 def boundary_error(operator: Operator, g: Array) -> float:
