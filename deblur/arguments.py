@@ -260,7 +260,7 @@ def _channel(text: str, names: tuple[str, ...], source: str) -> range:
     listed = f"its channels are {', '.join(names)}" if names else "it names none"
     if found:
         raise ValueError(f"--channel {text} is the name of {len(found)} channels of {source} ({listed}): give a number")
-    near = _nearest(text, {name.lower(): name for name in names})
+    near = nearest(text, {name.lower(): name for name in names})
     raise ValueError(f"--channel {text}: {source} has no such channel{near}; {listed}; a number counts from 0")
 
 

@@ -283,9 +283,10 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
     """The names in the order of preference.
 
     A transform that diagonalises the blur comes first, then two small decompositions if the PSF is separable, then
-    the preconditioned iteration or a direct factorisation, whichever takes fewer operations: the iteration needs
-    about (‖h‖₁²/λ)^0.42 transforms for disks and camera shake, a banded Cholesky N b² multiplications for half
-    bandwidth b. ``tools/compare_choices.py`` holds the order to measured times.
+    the preconditioned iteration or a direct factorisation, whichever takes fewer operations. The iteration needs
+    about (‖h‖₁²/λ)^0.42 transforms for disks and camera shake; of small images on a CPU (‖h‖₁²/λ)^0.3 with boundary
+    "unknown", and the square root of that ratio with others. A banded Cholesky takes N b² multiplications for half
+    bandwidth b, a dense one N³/3, and both form HHᵀ. ``tools/compare_choices.py`` holds the order to measured times.
     """
     blur = problem.operator.shift_invariant
     if blur is None:
@@ -293,14 +294,21 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
     gpu = problem.device.gpu is not None
     pixels, axes = math.prod(blur.image_shape), problem.axes
     side = math.sqrt(pixels) if axes == 2 else pixels ** (1 / axes)
-    band = (max(blur.psf.shape) - 1) * side ** (axes - 1)
+    lines = (max(blur.psf.shape) if gpu else blur.psf.shape[int(np.argmax(blur.image_shape))]) - 1
+    band = lines * side ** (axes - 1)
     steps = (blur.norm_bound**2 / problem.lam) ** 0.42 if problem.lam > 0 else math.inf
     transforms = steps * math.log2(pixels + 1)
-    dense = (10 if gpu else 5) * band >= pixels
-    direct = "cholesky" if dense else "banded"
-    operations = pixels**2 / 3 if dense else band**2  # for each pixel
-    small = pixels <= (64 * 64 if gpu else 48 * 48 if dense else 24 * 24)
-    iterates = not small and (150 if gpu else 20) * transforms < operations
+    # Operations for each pixel. A product of two entries of the sparse H takes as long as 50 others; an iteration on a
+    # CPU takes as long to begin as 2e8 in all, and a step of it as 8e6.
+    pairs = 0 if gpu else 50 * np.count_nonzero(blur.psf) ** 2
+    toeplitz = blur.boundary.dark or blur.boundary.open  # the dense HHᵀ is written down without a product
+    work = {"banded": band**2 + pairs, "cholesky": pixels**2 / (3 if gpu else 2) + (0 if toeplitz else pairs)}
+    direct = ("cholesky" if 10 * band >= pixels else "banded") if gpu else min(work, key=lambda name: work[name])
+    small = gpu and pixels <= 64 * 64
+    begin, step, transform = (0.0, 0.0, 150) if gpu else (2e8, 8e6, 20)
+    count = steps if gpu else steps ** (0.7 if blur.boundary.open else 1.2)
+    iteration = begin / pixels + count * (transform * math.log2(pixels + 1) + step / pixels)
+    iterates = not small and iteration < work[direct]
     antireflect = blur.boundary.transform == "antireflective"
 
     def order() -> Iterator[str]:
@@ -310,12 +318,12 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
         # Products with two dense matrices take side operations a pixel.
         if side > (512 if gpu else 2048) and (0.5 if gpu else 25) * transforms < side:
             yield "pcg"
-        if gpu and small and not dense and band <= 8 * side:
+        if small and direct == "banded" and band <= 8 * side:
             yield "banded"
         yield "kronecker"
         if side <= 256 or not iterates if gpu else 25 * transforms >= side:  # else its edge pixels take longer
             yield "dst"
-        if iterates and not gpu and steps < 3 and max(blur.psf.shape) > 16:
+        if iterates and not gpu and steps < 3 and max(blur.psf.shape) > 16 and (side > 100 or not toeplitz):
             yield "hybrid-lsqr"  # a few steps end before the border of a wide PSF is set up
         yield from ("pcg", direct) if iterates else (direct, "pcg")
         yield from names

@@ -158,6 +158,18 @@ def test_a_smaller_lambda_moves_the_choice_from_iterating_to_factoring():
     assert [choose_method(blur, lam).method for lam in (1e-1, 1e-12, 0.0)] == ["pcg", "banded", "banded"]
 
 
+@pytest.mark.parametrize(
+    ("side", "psf", "lam", "method"),
+    [
+        (48, deblur.psf.motion(9, 30), 1e-6, "banded"),  # an iteration takes 130 times as long
+        (40, deblur.psf.motion(15, 10), 1e-2, "banded"),  # its lines are few, though they are long
+        (48, np.ones((31, 31)) + np.eye(31), 1e-2, "pcg"),  # to form HHᵀ takes 100 times as long
+    ],
+)
+def test_small_images_are_factored_where_that_takes_less(side, psf, lam, method):
+    assert choose_method(Blur(psf / psf.sum(), (side, side), "reflect"), lam).method == method
+
+
 def test_the_other_methods_that_serve_are_listed_in_order():
     choice = choose_method(Blur(deblur.psf.gaussian(9, 1.5), (64, 64), "periodic"), 1e-3)
     assert choice.others[0] == "kronecker"

@@ -72,10 +72,8 @@ def numbers_in(path: Path) -> np.ndarray:
             try:
                 float(cell)
             except ValueError:
-                words = (
-                    f"row {row}, column {column} holds {shown(cell)}, not a number; remove headings, units and names"
-                )
-                raise ValueError(words) from None
+                at = f"row {row}, column {column} holds {shown(cell)}"
+                raise ValueError(f"{at}, not a number; remove headings, units and names") from None
     lengths = {len(line) for line in cells} - {0}
     if len(lengths) != 1:
         raise ValueError("its lines hold different numbers of values" if lengths else "it holds no numbers")
