@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy
 
 from ..device import Array, asnumpy
 from ..norms import norms_of, total
@@ -99,15 +100,11 @@ def _curvature(factor: Admm, problem: Problem) -> float:
 
 
 def _half_width(hidden: np.ndarray) -> int:
-    """How often the visible pixels must grow by one to all sides until they cover their image."""
-    for count in range(most := max(hidden.shape[2:])):
-        if not hidden.any():
-            return count
-        for axis in range(2, hidden.ndim):
-            lines, seen = hidden.swapaxes(0, axis), ~hidden.swapaxes(0, axis)
-            lines[1:] &= ~seen[:-1]
-            lines[:-1] &= ~seen[1:]
-    return most
+    """How far a hidden pixel is from a visible one of its image, along an axis or a diagonal; 0 if none is hidden."""
+    whole = max(hidden.shape[2:])
+    images = [image for image in hidden.reshape(-1, *hidden.shape[2:]) if image.any()]
+    far = (whole if i.all() else int(scipy.ndimage.distance_transform_cdt(i).max()) for i in images)
+    return max(far, default=0)
 
 
 def _products(y: Sequence[Array], shown: Sequence[Array], u: Sequence[Array]) -> float:
