@@ -76,7 +76,7 @@ def measured(tiling: Tiling) -> list[float]:
 def with_seam(tiling: Tiling, plan: TilePlan) -> TilePlan:
     """The plan with the seam that was measured."""
     tiling.plan = plan
-    seams = measured(tiling)
+    seams = tiling.measure()
     why = f"its seam was measured on {len(seams)} tiles, against more overlap"
     return replace(plan, seam=max(seams, default=0.0), reason=why)
 

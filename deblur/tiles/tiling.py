@@ -142,7 +142,7 @@ class Tiling:
         plans = [planned(h, given["overlap"]) for h in psfs]
         plan = max(plans, key=lambda p: (p.answer == "none", p.passes, p.work))
         self.plan, self.recipe = plan, replace(decided, device=device, window=plan.window)
-        self._planned = partial(planned, psfs[0])
+        self._planned, self._seams = partial(planned, psfs[0]), dict[Any, list[float]]()
         if plan.answer == "measure" and given["overlap"] is None:
             plan = with_measured_overlap(self, [max(4, m) for m in self._psf_shape], self._planned)
         elif plan.answer == "refine" and not (
@@ -213,8 +213,11 @@ class Tiling:
         return tuple(d + m if d and several else d for d, m in each)
 
     def measure(self) -> list[float]:
-        """The seams of a few tiles, as parts of the image's range: what more overlap changes."""
-        return measured(self)
+        """The seams of a few tiles, as parts of the range: what more overlap changes. Measured once for a plan."""
+        of = self.plan.tile, self.plan.overlap, self.plan.passes
+        if of not in self._seams:
+            self._seams[of] = measured(self)
+        return self._seams[of]
 
     def check_seam(self) -> None:
         """Warn if the seam is above the tolerance, with the overlap that would do; measure it if it is not known."""
