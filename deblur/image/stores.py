@@ -46,7 +46,8 @@ def read_part(array: Any, at: tuple[slice, ...], path: Any) -> np.ndarray:
     except MemoryError:
         raise
     except Exception as error:  # each codec has its own
-        raise OSError(f"{path} cannot be read ({error}): check its permissions, or restore it from a copy") from error
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise OSError(f"{path} cannot be read ({why}): check its permissions, or restore it from a copy") from error
 
 
 def open_store(path: str, mode: str = "r") -> Any:

@@ -24,7 +24,7 @@ from ..image.arrays import looks_coloured
 from ..image.axes import in_order
 from ..image.metadata import of_tiff
 from ..image.reading import Refusal, check_set
-from ..image.stores import import_zarr, largest_level, multiscales, ome_attributes, open_store
+from ..image.stores import import_zarr, largest_level, multiscales, ome_attributes, open_store, read_part
 from .tiling import Layout, Tiling
 
 ATTRIBUTE = "deblur"  # under which an output remembers its decisions
@@ -175,11 +175,10 @@ class Reader:
 
     def _read(self, at: tuple[slice, ...]) -> Any:
         try:
-            return as_float(np.asarray(self._array[at])).astype(self.dtype, copy=False) / self.dtype.type(self._unit)
-        except MemoryError:
-            raise
-        except Exception as error:  # each codec has its own
+            read = as_float(read_part(self._array, at, self._name))
+        except OSError as error:
             return error
+        return read.astype(self.dtype, copy=False) / self.dtype.type(self._unit)
 
     def _parts(self, region: Sequence[slice]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], Any]]:
         """(its place among the chunks, its part of the region, its numbers or the error) of each chunk."""
@@ -195,9 +194,7 @@ class Reader:
         """The first chunk of a region that cannot be read, and why; empty if there is none."""
         for place, _, found in self._parts(self._stored(region)):
             if isinstance(found, Exception):
-                why = " ".join(str(found).split()) or type(found).__name__
-                chunk = f"chunk {self._array.metadata.encode_chunk_key(place)} of " if place else ""
-                return f"{chunk}{self._name} cannot be read ({why}): check its permissions, or restore it from a copy"
+                return f"chunk {self._array.metadata.encode_chunk_key(place)} of {found}" if place else str(found)
         return ""
 
 
