@@ -277,9 +277,8 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
     if levels is not None:
         del raw, visible
     lines = volumes.written(args, levels or result.image, None if levels else raw, metadata, bits, remarks)
-    lines = [*resampled, *lines]
-    lines = [*lines, *hints] if several else [f"{report}{result}", *lines, *hints, *_suggestion(result, taken)]
-    return "\n".join(lines)
+    lines = [*resampled, *lines, *hints]
+    return "\n".join(lines if several else [f"{report}{result}", *lines, *_suggestion(result, taken)])
 
 
 def _written(output: str, kernel: np.ndarray, orientation: int) -> Path:

@@ -294,6 +294,7 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
     gpu = problem.device.gpu is not None
     pixels, axes = math.prod(blur.image_shape), problem.axes
     side = math.sqrt(pixels) if axes == 2 else pixels ** (1 / axes)
+    # On a GPU, where the choice was measured so, the longer side of the PSF counts.
     lines = (max(blur.psf.shape) if gpu else blur.psf.shape[int(np.argmax(blur.image_shape))]) - 1
     band = lines * side ** (axes - 1)
     steps = (blur.norm_bound**2 / problem.lam) ** 0.42 if problem.lam > 0 else math.inf
