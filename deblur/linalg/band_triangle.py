@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..errors import SingularMatrixError
 from .checks import check_rank
-from .sweeps import BLOCK, PANEL, reflect, reflect_panels, tpqrt
+from .sweeps import BLOCK, PANEL, sweep_down, sweep_up, tpqrt
 
 
 class BandTriangle:
@@ -87,10 +87,9 @@ class BandTriangle:
             if len(carried) == 0:
                 carried = carried[:, stop - j :]
                 continue
-            rows, size = new._window(j, stop, reach), stop - j
-            rows[:, :size], v, t = tpqrt(rows[:, :size], carried[:, :size], size)
-            carried = carried[:, size:].copy()
-            reflect(v, t, rows[:, size:], carried)
+            rows = new._window(j, stop, reach)
+            sweep_down(rows, carried)
+            carried = carried[:, stop - j :]
             carried = carried[np.any(carried != 0, axis=1)]
             new._put(j, rows)
         return new
@@ -138,11 +137,8 @@ class BandTriangle:
             done = int(np.searchsorted(-first, -stop, side="right"))  # rows that begin at `stop` or later
             if done == p:
                 continue
-            c[done:, done:], v, t = tpqrt(c[done:, done:], z[j:stop, done:], PANEL)
             rows = new._window(j, stop, reach)
-            reflect_panels(v, t, w[done:, j:reach], rows)
-            turn, square = scipy.linalg.qr(rows[:, : stop - j], check_finite=False)
-            rows[:, : stop - j], rows[:, stop - j :] = square, turn.T @ rows[:, stop - j :]
+            sweep_up(c[done:, done:], z[j:stop, done:], w[done:, j:reach], rows)
             new._put(j, rows)
         return new
 
