@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import scipy
 
 from .. import image as image_file
 from ..device import as_real, check_finite, format_bytes, require_memory, unwrapped
@@ -28,10 +29,8 @@ _WITH_PLANES = (*_ARRAYS, ".tif", ".tiff", ".fits", ".fit", ".fts")  # files tha
 
 def _read_matlab(path: Path, name: str) -> np.ndarray:
     """The array of a name in a .mat file, or the only one that could be a PSF."""
-    from scipy.io import loadmat
-
     try:
-        held = loadmat(path)
+        held = scipy.io.loadmat(path)
     except Exception as error:  # of as many kinds as files can be damaged
         raise ValueError(f"SciPy does not read it; save it with save(..., '-v7') ({error})") from error
     numbers = (np.size(a) > 1 and np.asarray(a).dtype.kind in "biuf" for a in held.values())
