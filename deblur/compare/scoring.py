@@ -36,7 +36,7 @@ from ..plot import cumulative_periodogram, thinned
 from .adapters.base import Answer, Entrant, Setting, Watch
 from .cases import Case, Task
 from .findings import Row, Settings
-from .pictures import shown
+from .store import shown
 
 Pictures = dict[str, np.ndarray]
 
