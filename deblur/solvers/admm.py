@@ -39,7 +39,7 @@ from ..errors import ConvergenceError
 from ..normalization import Scale, shifted
 from ..norms import norms_of
 from ..pool import pool
-from ..problem import Problem, Solution, history_of
+from ..problem import FLOAT64, Problem, Solution, history_of
 from ..terms import DIFFERENCES, REGULARIZERS
 from ..threads import all_cores, cores
 from . import admm_gpu
@@ -120,7 +120,7 @@ class Admm:
             found = run.solution()
         if not run.rounded:
             return found
-        more = Admm(self.problem.in_float64).solve(g.astype(np.float64))
+        more = Admm(self.problem.computed_in(FLOAT64)).solve(g.astype(np.float64))
         return replace(more, scene=more.scene.astype(g.dtype), why=f"{more.why}, in float64", state=None)
 
     @contextlib.contextmanager

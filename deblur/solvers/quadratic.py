@@ -156,7 +156,7 @@ class Quadratic:
     @cached_property
     def _exact(self) -> Quadratic:
         """The same in float64."""
-        return Quadratic(self.problem.in_float64)
+        return Quadratic(self.problem.computed_in(FLOAT64))
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Solve for each frame and channel by itself; see `deblur.problem.Factor`.
