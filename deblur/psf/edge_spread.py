@@ -140,8 +140,10 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
     central = np.abs(np.arange(low, high) + 0.5) * _BIN < 3
     quarters = have[central][: 2 * (central.sum() // 2)].reshape(-1, 2).any(axis=1)
     if quarters.mean() < 0.9:
-        why = f"the edge in {where} is not slanted, at {math.degrees(math.atan2(*normal)):.1f} degrees: rotate it by"
-        raise ValueError(f"{why} 3 to 10 degrees, or take a longer part of it")
+        raise ValueError(
+            f"the edge in {where} is not slanted, at {math.degrees(math.atan2(*normal)):.1f} degrees: rotate it by "
+            "3 to 10 degrees, or take a longer part of it"
+        )
     count = count[have]
     level, middle = value[have] / count, place[have] / count
     noise = float(np.std((part - np.interp(t, middle, level))[inside], ddof=len(level)))

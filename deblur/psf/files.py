@@ -156,8 +156,10 @@ def load_with_voxel(
                 raise ValueError("its colours differ; convert it to grey, or save one channel")
             psf = psf[..., 0]  # a grey image saved as colour
         if psf.ndim == 3 and volume is None and found.axes != "Z":
-            why = f"its shape {psf.shape} may be that of a volume, for which pass volume=True (in the command"
-            raise ValueError(f"{why} volume:{path}), or of {len(psf)} 2-D PSFs: save the one you mean as its own file")
+            raise ValueError(
+                f"its shape {psf.shape} may be that of a volume, for which pass volume=True (in the command "
+                f"volume:{path}), or of {len(psf)} 2-D PSFs: save the one you mean as its own file"
+            )
         if psf.ndim not in ((2, 3) if volume is None else (3,) if volume else (2,)) or psf.size == 0:
             raise ValueError(f"a PSF is a non-empty {'volume' if volume else '2-D array'}, not of shape {psf.shape}")
         check_finite(psf, "it", "a PSF is light, so set them to 0 or to the mean of their neighbours")
@@ -251,8 +253,10 @@ def load_grid(path: FilePath, grid: tuple[int, int] | None = None) -> np.ndarray
 
         found = from_points(read_grey(path)[0], grid=grid)
         if not found.status.ok or found.map is None:
-            why = f"the PSF measured from {path} is {found.status.value}: {found.why}. Inspect it: deblur psf points"
-            raise ValueError(f"{why} {path} --grid {grid[0]}x{grid[1]} --size N -o psfs.npz")
+            raise ValueError(
+                f"the PSF measured from {path} is {found.status.value}: {found.why}. Inspect it: deblur psf points "
+                f"{path} --grid {grid[0]}x{grid[1]} --size N -o psfs.npz"
+            )
         return found.map.psfs
     files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
     if len(files) != grid[0] * grid[1]:

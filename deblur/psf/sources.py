@@ -86,8 +86,10 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
         if score > 1.02 * best:
             best, scale, signal, peaks = score, width, filtered, peak
     if best == 0:
-        why = f"no point rises {FOUND:g} times above the noise, and the brightest pixel by itself"
-        raise ValueError(f"{why} {above.max() / (noise or 1.0):.2g} times: show stars or beads, or expose longer")
+        raise ValueError(
+            f"no point rises {FOUND:g} times above the noise, and the brightest pixel by itself "
+            f"{above.max() / (noise or 1.0):.2g} times: show stars or beads, or expose longer"
+        )
     if positions is None:
         at = np.argwhere(peaks & (signal > FOUND))
     else:
@@ -109,6 +111,8 @@ def checked_positions(positions: Any, shape: tuple[int, ...]) -> np.ndarray:
     outside = ((at < -0.5) | (at > np.array(shape) - 0.5)).any(axis=1)
     if outside.any():
         first = ", ".join(f"{name} {value:g}" for name, value in zip(names, at[outside][0], strict=True))
-        why = f"{int(outside.sum())} of {len(at)} positions, such as {first}, lie outside the image of {by(shape)};"
-        raise ValueError(f"{why} positions are ({', '.join(names)}), not (x, y)")
+        raise ValueError(
+            f"{int(outside.sum())} of {len(at)} positions, such as {first}, lie outside the image of {by(shape)}; "
+            f"positions are ({', '.join(names)}), not (x, y)"
+        )
     return at

@@ -72,6 +72,8 @@ def visible_gpus(count: int) -> list[str]:
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = [str(i) for i in range(count)] if given is None else [n for n in given.split(",") if n.strip()]
     if len(names) < count:
-        why = f"CUDA_VISIBLE_DEVICES is {given!r} and shows {len(names)} GPUs, but {count} are requested (--gpus):"
-        raise ValueError(f"{why} request fewer, or unset it")
+        raise ValueError(
+            f"CUDA_VISIBLE_DEVICES is {given!r} and shows {len(names)} GPUs, but {count} are requested (--gpus): "
+            "request fewer, or unset it"
+        )
     return names[:count]

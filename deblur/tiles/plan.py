@@ -148,8 +148,10 @@ class _Task:
         self.size = _sides(shape, "shape", len(shape) if np.iterable(shape) else 1)
         axes = len(self.size)
         if isinstance(check_lam(lam), str):
-            why = f"plan_tiles needs λ as a number, not the rule {lam!r}, which needs the image: choose it once on a"
-            raise TypeError(f"{why} part of the image, with deblur.choose_lambda")
+            raise TypeError(
+                f"plan_tiles needs λ as a number, not the rule {lam!r}, which needs the image: choose it once on a "
+                "part of the image, with deblur.choose_lambda"
+            )
         self.tolerance = as_number(given["tolerance"])
         if not (0 < self.tolerance < 1):
             raise ValueError(f"tolerance is a part of the range, between 0 and 1, not {given['tolerance']!r}")

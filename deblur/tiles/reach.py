@@ -128,8 +128,10 @@ def multiplier(torus: Torus, h: Array, problem: Problem) -> Array:
     else:
         power += lam * sum(grid) ** ORDER[REGULARIZERS[regularizer][0].differences]
     if not float(power.min()) > np.finfo(np.float64).eps * float(power.max()):
-        why = f"with {problem.strength} the influence of a pixel has no end: the PSF removes some frequencies"
-        raise ValueError(f"{why} altogether; give a larger λ, such as 1e-4 ‖H‖²")
+        raise ValueError(
+            f"with {problem.strength} the influence of a pixel has no end: the PSF removes some frequencies "
+            "altogether; give a larger λ, such as 1e-4 ‖H‖²"
+        )
     k = h.conj()
     k /= power
     return k
