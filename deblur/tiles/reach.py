@@ -29,7 +29,7 @@ import scipy
 
 from ..device import Array
 from ..operators.natural import TAPS
-from ..operators.torus import Torus
+from ..operators.torus import Torus, wound
 from ..pool import pool
 from ..problem import Problem
 from ..terms import ORDER, REGULARIZERS, first_difference_power
@@ -71,10 +71,7 @@ class Reach:
     def __init__(self, problem: Problem, axis: int, lengths: Sequence[int]) -> None:
         torus, psf, origin = Torus(lengths), problem.blur.psf, problem.blur.origin
         # A PSF longer than the torus wraps round it, as k itself does.
-        folded = np.zeros([min(m, n) for m, n in zip(psf.shape, lengths, strict=True)])
-        where = np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, lengths, strict=True)))
-        np.add.at(folded, tuple(where), psf)
-        h = torus.spectrum(folded, [o % n for o, n in zip(origin, lengths, strict=True)])
+        h = torus.spectrum(wound(psf, lengths), [o % n for o, n in zip(origin, lengths, strict=True)])
         spectrum = multiplier(torus, h, problem)
         self.top = float(abs(spectrum).max())
         k = np.moveaxis(torus.synthesise(spectrum, overwrite=True), axis, 0)
