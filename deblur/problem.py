@@ -319,7 +319,6 @@ class Factor(Protocol):
         start : Solution, optional
             Of a similar image or another λ, to start from; a direct method ignores it.
         """
-        ...
 
 
 def synchronize(factor: Factor) -> None:
