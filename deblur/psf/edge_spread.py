@@ -138,7 +138,8 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
     count, value, place = (np.bincount(index[inside], w[inside], minlength=high - low) for w in weights)
     have = count > 0
     central = np.abs(np.arange(low, high) + 0.5) * _BIN < 3
-    quarters = have[central][: 2 * (central.sum() // 2)].reshape(-1, 2).any(axis=1)
+    pairs = central.sum() // 2
+    quarters = have[central][: 2 * pairs].reshape(pairs, 2).any(axis=1)
     if quarters.mean() < 0.9:
         raise ValueError(
             f"the edge in {where} is not slanted, at {math.degrees(math.atan2(*normal)):.1f} degrees: rotate it by "
@@ -146,7 +147,8 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
         )
     count = count[have]
     level, middle = value[have] / count, place[have] / count
-    noise = float(np.std((part - np.interp(t, middle, level))[inside], ddof=len(level)))
+    rest = part - np.interp(t, middle, level)
+    noise = float(np.std(rest[inside], ddof=len(level)))
     if not contrast > _CONTRAST * noise:
         raise ValueError(
             f"the edge in {where} is too faint: its sides differ by {contrast / noise:.2g} times the noise, and "

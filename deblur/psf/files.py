@@ -318,6 +318,8 @@ def save(path: FilePath, psf: Any, *, overwrite: bool = False, orientation: int 
     else:
         import tifffile
 
-        said = settings(axes := "ZYX"[3 - h.ndim :], {a: side for a, side in zip(axes, voxel or ()) if side > 0}, ())
+        axes = "ZYX"[3 - h.ndim :]
+        spacing = {axis: side for axis, side in zip(axes, voxel or (), strict=False) if side > 0}
+        said = settings(axes, spacing, ())
         tifffile.imwrite(held, h.astype(np.float32), photometric="minisblack", **said)
     image_file.write_whole(path, held.getvalue(), overwrite)

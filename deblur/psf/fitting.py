@@ -160,8 +160,13 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
         raise ValueError(f"an array of shape {a.shape} and one brightness is no PSF that could be fitted")
     fits = {name: _least_squares(a, KINDS[name]) for name in ([kind] if kind else KINDS)}
     tried = [*fits.items()] + ([] if kind else [("gaussian", _least_squares(a, _ROUND))])
-    # Bayes' information criterion.
-    name = min([(a.size * math.log(2 * f.cost + 1e-24) + math.log(a.size) * len(f.x), k) for k, f in tried])[1]
+
+    def criterion(trial: tuple[str, Any]) -> float:
+        """Bayes' information criterion."""
+        found = trial[1]
+        return a.size * math.log(2 * found.cost + 1e-24) + math.log(a.size) * len(found.x)
+
+    name, _ = min(tried, key=criterion)
     best, names = fits[name], KINDS[name].names
     left = best.fun.reshape(a.shape)
     model = a + left

@@ -252,7 +252,10 @@ def plan_tiles(psf: Any, lam: float, shape: Sequence[int], **options: Unpack[Pla
 def _measured(task: _Task) -> TilePlan:
     """The plan of a method whose seam cannot be predicted."""
     overlaps = [task.overlap] if task.overlap else [tuple(k * m for m in task.psf) for k in (4, 2, 1)]
-    tile, overlap = next(((t, d) for d in overlaps if (t := _tile(task, d))), (None, overlaps[-1]))
+    for overlap in overlaps:
+        tile = _tile(task, overlap)
+        if tile is not None:
+            break
     if tile is None:
         why = f"no tile with an overlap of {by(overlap)} pixels fits {format_bytes(task.memory)}"
         return _whole_or_none(task, why)
