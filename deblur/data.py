@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .errors import check_choice, naming
-from .image import as_float
+from .image import read
 
 
 @dataclass(frozen=True)
@@ -104,18 +104,15 @@ def load(name: str) -> np.ndarray:
     OSError
         If the file is missing or cannot be read.
     """
-    import imageio.v3 as iio
-
     expected = info(name).sha256
     path = _folder() / f"{name}.png"
-    content = _read(path)
-    found = hashlib.sha256(content).hexdigest()
+    found = hashlib.sha256(_read(path)).hexdigest()
     if found != expected:
         raise ValueError(
             f"{path} is damaged or was changed: its SHA-256 is {found}, not {expected}; restore the file "
             "(git checkout data/) or install deblur-toolkit again"
         )
-    return as_float(iio.imread(content, extension=".png", plugin="pillow"))
+    return read(path)
 
 
 def _read(path: Path) -> bytes:

@@ -40,8 +40,10 @@ def space_of(psf: Any, img: Any, channel_axis: int | None, stack_axis: int | Non
         return 2 if coloured and psf.shape[0] != math.prod(shape) else left
     axes = getattr(psf, "ndim", None) or unwrapped(psf, "psf").ndim
     if axes > max(SPACES):
-        why = f"the PSF has {axes} axes, shape {np.shape(psf)}; it may have one, for lines, two, for images, or three,"
-        raise ValueError(f"{why} for volumes or one PSF for each colour")
+        raise ValueError(
+            f"the PSF has {axes} axes, shape {np.shape(psf)}; it may have one, for lines, two, for images, or three, "
+            "for volumes or one PSF for each colour"
+        )
     if axes != 3:
         return axes or 2  # a text or the like is refused as a PSF
     return 2 if left == 2 or (coloured and len(psf) == 3) else 3

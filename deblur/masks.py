@@ -35,8 +35,10 @@ def check_mask(mask: Any, shape: tuple[int, ...] | None = None) -> Array:
     if mask.dtype.kind in "uif":
         odd = mask[(mask != 0) & (mask != 1)]
         if odd.size:
-            why = f"the mask must be boolean, True at the pixels to hide, not numbers such as {float(odd[0]):.4g};"
-            raise ValueError(f"{why} to weigh pixels use weights")
+            raise ValueError(
+                f"the mask must be boolean, True at the pixels to hide, not numbers such as {float(odd[0]):.4g}; "
+                "to weigh pixels use weights"
+            )
     if mask.dtype.kind not in "bui":
         raise TypeError(f"the mask must be boolean, True where to hide, not {mask.dtype}; use mask.astype(bool)")
     return mask.astype(bool)
@@ -66,8 +68,10 @@ def check_weights(weights: Any, shape: tuple[int, ...] | None = None) -> Array:
     check_finite(weights, "weights")
     negative = weights[weights < 0]
     if negative.size:
-        why = f"weights must not be negative: {negative.size} lie below zero, the least is {float(negative.min()):.4g};"
-        raise ValueError(f"{why} 0 hides a pixel")
+        raise ValueError(
+            f"weights must not be negative: {negative.size} lie below zero, the least is {float(negative.min()):.4g}; "
+            "0 hides a pixel"
+        )
     return weights
 
 

@@ -20,12 +20,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .device import CPU, Device, format_bytes, free_memory
+from .device import CPU, Array, Device, format_bytes, free_memory
 from .errors import InsufficientMemoryError, MethodError, check_choice, check_count, check_dtype, check_number
 from .operators.blur import Blur
+from .operators.boundary import Boundary
+from .operators.natural import scenes
 from .operators.operator import check_operator
-from .problem import FLOAT64, FORMULAS, Factor, Problem, synchronize
-from .solvers.natural import Prepared
+from .problem import FLOAT64, FORMULAS, Factor, Problem, Solution, synchronize
 from .solvers.refine import MOST
 
 
@@ -150,6 +151,37 @@ class Method:
         mixed = problem.operator.boundary if problem.regularizer == "natural" else None
         plain = carried is problem and mixed is None
         return made if plain else Prepared(made, carried.dtype, mixed, problem.axes)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a linear method prepared, for images of another dtype or under the regularizer "natural".
+
+    Attributes
+    ----------
+    inner : Factor
+    dtype : dtype
+        Of its arrays; images of another dtype get scenes of their own.
+    boundary : Boundary or None
+        Given, it solves for u under the regularizer "natural", with f = Bu the scene (`deblur.operators.natural`).
+    axes : int
+        Of space.
+    """
+
+    inner: Factor
+    dtype: np.dtype
+    boundary: Boundary | None
+    axes: int = 2
+
+    def synchronize(self) -> None:
+        """See `deblur.problem.synchronize`."""
+        synchronize(self.inner)
+
+    def solve(self, g: Array, start: Solution | None = None) -> Solution:
+        """See `deblur.problem.Factor`."""
+        found = self.inner.solve(g.astype(self.dtype, copy=False), start if self.boundary is None else None)
+        scene = found.scene if self.boundary is None else scenes(found.scene, self.boundary, self.axes)
+        return replace(found, scene=scene.astype(g.dtype, copy=False))
 
 
 _linear = partial(Method, linear=True, shift_invariant=True, automatic=True)

@@ -29,11 +29,15 @@ def _choice(source: Any, spectrum: bool = False) -> LambdaChoice:
     """The LambdaChoice of a Result, or `source` itself if it is one; with singular values if they are needed."""
     choice = getattr(source, "lambda_choice", source)
     if choice is None and source is not None:
-        why = "there is no curve to draw: λ was given as a number. Let a rule choose it (lam='gcv'), or draw"
-        raise ValueError(f"{why} from deblur.choose_lambda(blur, g)")
+        raise ValueError(
+            "there is no curve to draw: λ was given as a number. Let a rule choose it (lam='gcv'), or draw "
+            "from deblur.choose_lambda(blur, g)"
+        )
     if not isinstance(choice, LambdaChoice):
-        why = "a plot takes the Result of deblur.solve or the LambdaChoice of deblur.choose_lambda, not"
-        raise TypeError(f"{why} {type(source).__name__}")
+        raise TypeError(
+            "a plot takes the Result of deblur.solve or the LambdaChoice of deblur.choose_lambda, not "
+            f"{type(source).__name__}"
+        )
     if spectrum and not choice.singular_values.size:
         raise ValueError(
             f"λ was chosen by {choice.rule!r} from {len(choice.lambdas)} solutions, without singular values: there is "

@@ -66,7 +66,6 @@ from .errors import as_number, check_callback, check_choice, check_count, genera
 from .linalg import cholesky, gets
 from .masks import check_weights
 from .methods import METHODS
-from .operators.natural import TAPS
 from .probing import Counted, drawn, probe, symbol
 from .problem import Problem, Stop
 from .solvers import cosine, fourier, kronecker, sine
@@ -256,15 +255,19 @@ def _stated(of: Result | Problem) -> tuple[Problem, str]:
     """The problem whose estimate is in question, checked, and its regularizer or method."""
     problem = getattr(of, "problem", of)
     if not isinstance(problem, Problem):
-        why = f"posterior_std takes the Result of deblur.solve, or a deblur.problem.Problem, not {type(of).__name__}: a"
-        raise TypeError(f"{why} λ alone does not say which regularizer it is the weight of")
+        raise TypeError(
+            f"posterior_std takes the Result of deblur.solve, or a deblur.problem.Problem, not {type(of).__name__}: a "
+            "λ alone does not say which regularizer it is the weight of"
+        )
     weights, image_shape = problem.fidelity.weights, problem.operator.image_shape
     if weights is not None:
         weights = check_weights(weights)
         frames = weights.reshape(-1, *weights.shape[-problem.axes :])
         if frames.shape[1:] != image_shape or not bool((frames == frames[:1]).all()):
-            why = f"weights must have the image's shape {image_shape}, and be the same for all frames and colours, not"
-            raise ValueError(f"{why} {weights.shape}; restore them one by one")
+            raise ValueError(
+                f"weights must have the image's shape {image_shape}, and be the same for all frames and colours, not "
+                f"{weights.shape}; restore them one by one"
+            )
         if not bool((weights > 0).any()):
             raise ValueError("weights must not be zero everywhere: no pixel would be left")
         weights = problem.xp.asarray(frames[0]).astype(problem.dtype)
@@ -290,8 +293,10 @@ def _plain(image: Array | None, shape: tuple[int, ...]) -> Array:
         raise ValueError("the blurred image=... is needed: the simulated images resemble it")
     image = as_real(image, "the image")
     if image.shape != shape:
-        why = f"the image must be grey and of the blur's shape {shape}, not {image.shape}; give frames and colours one"
-        raise ValueError(f"{why} by one")
+        raise ValueError(
+            f"the image must be grey and of the blur's shape {shape}, not {image.shape}; give frames and colours one "
+            "by one"
+        )
     check_finite(image, "the image")
     return image
 
@@ -363,18 +368,9 @@ def _diagonal(problem: Problem, name: str) -> Array:
         transform, kind = (scipy.fft.idct, 2) if name == "dct" else (scipy.fft.dst, 1)
         vectors = [transform(np.eye(n), type=kind, axis=0, norm="ortho") for n in problem.operator.image_shape]
     for axis, columns in enumerate(vectors):  # the eigenvectors are outer products of them
-        squares = xp.asarray(_mixing(problem, columns) ** 2)
+        squares = xp.asarray(drawn(problem, columns.T, axes=1).T ** 2)
         inverse = xp.moveaxis(xp.tensordot(squares, inverse, (1, axis)), 0, axis)
     return inverse
-
-
-def _mixing(problem: Problem, vectors: np.ndarray) -> np.ndarray:
-    """The columns, vectors along one axis, as B of the regularizer "natural" mixes them."""
-    if problem.regularizer != "natural":
-        return vectors
-    boundary = problem.operator.boundary
-    wide = vectors if boundary.open else boundary.extend(vectors, 0, 1, 1)
-    return TAPS[0] * (wide[:-2] + wide[2:]) + TAPS[1] * wide[1:-1]
 
 
 def _cholesky(problem: Problem) -> Array:

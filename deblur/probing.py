@@ -53,9 +53,10 @@ def symbol(problem: Problem, powers: list[Array]) -> Array:
     return reduce(xp.add.outer, powers) ** ORDER[kind]
 
 
-def drawn(problem: Problem, u: Array) -> Array:
-    """Scenes from what the prior takes for independent numbers."""
-    return scenes(u, problem.operator.boundary, problem.axes) if problem.regularizer == "natural" else u
+def drawn(problem: Problem, u: Array, axes: int | None = None) -> Array:
+    """Scenes, or with one axis their lines, from what the prior takes for independent numbers."""
+    natural = problem.regularizer == "natural"
+    return scenes(u, problem.operator.boundary, axes or problem.axes) if natural else u
 
 
 def probe(problem: Problem, probes: int, rng: np.random.Generator, report: Counted) -> tuple[Array, Array]:

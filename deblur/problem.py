@@ -35,7 +35,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from .device import CPU, Array, Device
 from .norms import combined
@@ -181,12 +181,11 @@ class Problem:
         """λ in words, without a unit: a solver has the problem divided by powers of two."""
         return f"λ = {self.lam / self.operator.norm_bound / self.operator.norm_bound:.3g} ‖H‖²"
 
-    @property
-    def in_float64(self) -> Problem:
-        """The same problem in float64."""
+    def computed_in(self, dtype: DTypeLike) -> Problem:
+        """The same problem in another dtype."""
         w = self.fidelity.weights
-        fidelity = replace(self.fidelity, weights=None if w is None else w.astype(FLOAT64))
-        return replace(self, dtype=FLOAT64, fidelity=fidelity)
+        fidelity = replace(self.fidelity, weights=None if w is None else w.astype(dtype))
+        return replace(self, dtype=np.dtype(dtype), fidelity=fidelity)
 
     @property
     def early(self) -> float:
@@ -320,7 +319,6 @@ class Factor(Protocol):
         start : Solution, optional
             Of a similar image or another λ, to start from; a direct method ignores it.
         """
-        ...
 
 
 def synchronize(factor: Factor) -> None:

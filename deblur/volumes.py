@@ -50,8 +50,10 @@ def check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray
         total = picture.sum(dtype=np.float64)
         same = total != 0 and np.allclose(kernel, picture / total, rtol=1e-6, atol=0)
     if same:
-        why = f"--psf {text} is the blurred picture itself; the PSF is what a point became by the blur, such as"
-        raise ValueError(f"{why} gaussian:9,1.2 or the cut-out picture of a star")
+        raise ValueError(
+            f"--psf {text} is the blurred picture itself; the PSF is what a point became by the blur, such as "
+            "gaussian:9,1.2 or the cut-out picture of a star"
+        )
 
 
 def opened(

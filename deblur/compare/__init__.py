@@ -8,10 +8,8 @@ the like show its results. Imports only point down this list:
 ``running``          `run`: every method on every case; `Comparison`: the results and their output
 ``page`` (``.html``) one HTML page: summary, cases, pictures, plots, record; tables for a notebook
 ``tables``           the columns, the order of the rows; tables for the terminal, Markdown and CSV
-``store``            the folder that keeps each completed row
-``scoring``          runs one method on one case, verifies, times and measures it
-``pictures``         pictures as they are shown: 8 bits, compressed to fit a page
-``limits``           the time limit and the peak of memory
+``scoring``          runs one method on one case, verifies, times and measures it; time limit, peak of memory
+``store``            the pictures of a row, in 8 bits; the folder that keeps each completed row
 ``adapters/``        the methods: `own` for deblur's, one small file for each other package
 ``findings``         `Settings` and `Row` as plain data
 ``cases``            the pictures: truth, PSF and noise, and the part that a method sees

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy
 
 from .. import metrics
 from ..errors import MethodError
@@ -36,7 +36,7 @@ from ..plot import cumulative_periodogram, thinned
 from .adapters.base import Answer, Entrant, Setting, Watch
 from .cases import Case, Task
 from .findings import Row, Settings
-from .pictures import shown
+from .store import shown
 
 Pictures = dict[str, np.ndarray]
 
@@ -227,7 +227,7 @@ def _search(error: Callable[[float], float], grid: list[float]) -> None:
         grid, values = [*grid, grid[-1] + step], [*values, error(grid[-1] + step)]
     at = int(np.argmin(values))
     around = (grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)])
-    minimize_scalar(error, bounds=around, method="bounded", options={"maxiter": 8})
+    scipy.optimize.minimize_scalar(error, bounds=around, method="bounded", options={"maxiter": 8})
 
 
 # -- time and memory -----------------------------------------------------------------------------

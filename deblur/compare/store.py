@@ -1,4 +1,4 @@
-"""The folder that keeps the rows of a comparison as they are completed, so that an interrupted run can resume."""
+"""The pictures of a row, in 8 bits, and the folder that keeps rows as they are completed, so that a run can resume."""
 
 from __future__ import annotations
 
@@ -10,8 +10,31 @@ import numpy as np
 
 from .. import image
 from ..errors import naming
+from .cases import Case
 from .findings import Row, Settings
-from .pictures import names
+
+
+def residual_scale(case: Case) -> float:
+    """The residual that is drawn white (and, negative, black) in the pictures of a case."""
+    return 4 * max(case.sigma, 1 / 255)
+
+
+def as_8_bit(picture: np.ndarray) -> np.ndarray:
+    """A picture on [0, 1], clipped and rounded to 8 bits."""
+    return np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)
+
+
+def names(key: str) -> tuple[str, str]:
+    """The names of the restored picture and of the residual of the row with this key."""
+    return f"{key}-restored", f"{key}-residual"
+
+
+def shown(key: str, case: Case, restored: np.ndarray, residual: np.ndarray | None) -> dict[str, np.ndarray]:
+    """The pictures of a row by their names, in 8 bits."""
+    pictures = {names(key)[0]: as_8_bit(restored)}
+    if residual is not None:
+        pictures[names(key)[1]] = as_8_bit(0.5 + 0.5 * residual / residual_scale(case))
+    return pictures
 
 
 class Store:

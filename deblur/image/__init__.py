@@ -9,37 +9,6 @@ colour, everywhere in this package.
 kept.
 """
 
-from .arrays import as_float, im2vector, is_colour, vector2im
-from .light import linear_light, srgb
-from .metadata import Metadata, upright
-from .outputs import check_output, check_replaceable, check_writable, replace_store, write_whole
-from .reading import check_readable, located, opened, read, read_stored, read_with_metadata
-from .writing import FORMATS, Levels, check_format, fit_to_levels, left_out, write
+import lazy_loader
 
-__all__ = [
-    "FORMATS",
-    "Levels",
-    "Metadata",
-    "as_float",
-    "check_format",
-    "check_output",
-    "check_readable",
-    "check_replaceable",
-    "check_writable",
-    "fit_to_levels",
-    "im2vector",
-    "is_colour",
-    "left_out",
-    "linear_light",
-    "located",
-    "opened",
-    "read",
-    "read_stored",
-    "read_with_metadata",
-    "replace_store",
-    "srgb",
-    "upright",
-    "vector2im",
-    "write",
-    "write_whole",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

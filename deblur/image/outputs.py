@@ -134,8 +134,10 @@ def check_replaceable(path: FilePath) -> None:
     """
     folder = Path(path)
     if folder.is_symlink():
-        why = f"{path} is a link to {os.path.realpath(path)}: what a link leads to is not deleted; remove the link, or"
-        raise ValueError(f"{why} name the store itself")
+        raise ValueError(
+            f"{path} is a link to {os.path.realpath(path)}: what a link leads to is not deleted; remove the link, or "
+            "name the store itself"
+        )
     if not folder.is_dir():
         raise NotADirectoryError(f"{path} is a file, and a zarr store is a folder; use another name")
     store = is_store(folder)

@@ -187,8 +187,10 @@ def fit_to_levels(
     if not clip:
         _check_lost(path, float(_lost(image, source, white, bits).mean()), white, least, largest)
     if source.dtype.kind == "f" and 0 < (largest - least) * top < 8:
-        why = f"{path}: the values, {least:.4g} to {largest:.4g}, would be rounded to fewer than 8 of"
-        raise ValueError(f"{why} {2**bits} levels, since white is 1; {_INSTEAD}")
+        raise ValueError(
+            f"{path}: the values, {least:.4g} to {largest:.4g}, would be rounded to fewer than 8 of "
+            f"{2**bits} levels, since white is 1; {_INSTEAD}"
+        )
     return image if white == 1 else image / white, words
 
 

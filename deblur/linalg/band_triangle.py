@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..errors import SingularMatrixError
 from .checks import check_rank
-from .sweeps import BLOCK, PANEL, reflect, reflect_panels, tpqrt
+from .sweeps import BLOCK, PANEL, sweep_down, sweep_up, tpqrt
 
 
 class BandTriangle:
@@ -28,7 +28,8 @@ class BandTriangle:
     Attributes
     ----------
     rows : (N, B + 1) array
-        ``rows[i, t]`` is R[i, i + t]; zero beyond the last column. B grows as it must.
+        ``rows[i, t]`` is R[i, i + t]; zero beyond the last column. B grows as it must. The transpose is Rᵀ as LAPACK
+        keeps a lower band, so that L = Rᵀ is the Cholesky factor, up to the signs of its columns.
 
     Notes
     -----
@@ -62,15 +63,12 @@ class BandTriangle:
         .. [1] C. L. Lawson, R. J. Hanson, *Solving Least Squares Problems*, 1974, chapter 27.
         """
         u, first, last = _ordered(u, 1)
-        n = len(self.rows)
         # (RᵀR)[i, k] is not zero only where one row has both columns, and R has the band of RᵀR.
         new = self._copy(max(self.bandwidth, int((last - first).max(initial=1)) - 1))
         carried = np.zeros((0, 0), self.rows.dtype)
         triangle: np.ndarray | None = None
         begun = 0
-        for j in range(0, n, BLOCK):
-            stop = min(j + BLOCK, n)
-            reach = min(stop + new.bandwidth, n)
+        for j, stop, reach in new._blocks():
             begin = int(np.searchsorted(first, stop))
             entering = u[begun:begin, j:reach].toarray().astype(carried.dtype)
             carried = np.pad(carried, ((0, 0), (0, reach - j - carried.shape[1])))
@@ -87,10 +85,9 @@ class BandTriangle:
             if len(carried) == 0:
                 carried = carried[:, stop - j :]
                 continue
-            rows, size = new._window(j, stop, reach), stop - j
-            rows[:, :size], v, t = tpqrt(rows[:, :size], carried[:, :size], size)
-            carried = carried[:, size:].copy()
-            reflect(v, t, rows[:, size:], carried)
+            rows = new._window(j, stop, reach)
+            sweep_down(rows, carried)
+            carried = carried[:, stop - j :]
             carried = carried[np.any(carried != 0, axis=1)]
             new._put(j, rows)
         return new
@@ -122,27 +119,22 @@ class BandTriangle:
            Cholesky factorization", J. Inst. Maths. Applics. 23 (1979) 203-213.
         """
         u, first, _ = _ordered(u, -1)
-        p, n, width = u.shape[0], len(self.rows), self.bandwidth
+        p = u.shape[0]
         if p == 0:
             return self
-        z = self._substitute(u.T.toarray(), trans=True)
+        z = self._transpose_solution(u.T.toarray())
         try:
             c = scipy.linalg.cholesky(np.eye(p, dtype=z.dtype) - z.T @ z, check_finite=False)
         except np.linalg.LinAlgError:
             raise SingularMatrixError(f"without these {p} rows the matrix is singular: increase the damping") from None
-        new = self._copy(width)
-        w = np.zeros((p, n), z.dtype)
-        for j in reversed(range(0, n, BLOCK)):
-            stop = min(j + BLOCK, n)
-            reach = min(stop + width, n)
+        new = self._copy(self.bandwidth)
+        w = np.zeros((p, len(self.rows)), z.dtype)
+        for j, stop, reach in reversed(self._blocks()):
             done = int(np.searchsorted(-first, -stop, side="right"))  # rows that begin at `stop` or later
             if done == p:
                 continue
-            c[done:, done:], v, t = tpqrt(c[done:, done:], z[j:stop, done:], PANEL)
             rows = new._window(j, stop, reach)
-            reflect_panels(v, t, w[done:, j:reach], rows)
-            turn, square = scipy.linalg.qr(rows[:, : stop - j], check_finite=False)
-            rows[:, : stop - j], rows[:, stop - j :] = square, turn.T @ rows[:, stop - j :]
+            sweep_up(c[done:, done:], z[j:stop, done:], w[done:, j:reach], rows)
             new._put(j, rows)
         return new
 
@@ -154,17 +146,29 @@ class BandTriangle:
         SingularMatrixError
             If a diagonal entry of R vanishes to rounding.
         """
-        return self._substitute(self._substitute(y, trans=True))
+        self._check()
+        return scipy.linalg.cho_solve_banded((self.rows.T, True), y, check_finite=False)
 
-    def upper_band(self) -> np.ndarray:
-        """R as LAPACK keeps a band, (B + 1, N): row B − t holds the t-th superdiagonal, from its column on."""
-        n, width = self.rows.shape
-        band = np.zeros((width, n), self.rows.dtype)
-        for t in range(width):
-            band[width - 1 - t, t:] = self.rows[: n - t, t]
-        return band
+    def _transpose_solution(self, y: np.ndarray) -> np.ndarray:
+        """R⁻ᵀ y, by blocks, so that many columns cost products."""
+        self._check()
+        x = y.astype(self.rows.dtype)
+        for j, stop, reach in self._blocks():
+            rows = self._window(j, stop, reach)
+            x[j:stop] = scipy.linalg.solve_triangular(rows[:, : stop - j], x[j:stop], trans=1, check_finite=False)
+            x[stop:reach] -= rows[:, stop - j :].T @ x[j:stop]
+        return x
+
+    def _check(self) -> None:
+        check_rank(self.rows[:, 0], len(self.rows), "R is singular to rounding at column {}: increase the damping")
 
     # -- windows ------------------------------------------------------------------------------
+
+    def _blocks(self) -> list[tuple[int, int, int]]:
+        """Where each block of rows begins and ends, and where its columns end."""
+        n = len(self.rows)
+        stops = [(j, min(j + BLOCK, n)) for j in range(0, n, BLOCK)]
+        return [(j, stop, min(stop + self.bandwidth, n)) for j, stop in stops]
 
     def _copy(self, bandwidth: int) -> BandTriangle:
         new = BandTriangle(self.rows[:, 0])
@@ -184,23 +188,6 @@ class BandTriangle:
         wide = np.zeros((size, size + self.bandwidth), dense.dtype)
         wide[:, :columns] = dense
         self.rows[lo : lo + size] = _sheared(wide, self.rows.shape[1])
-
-    def _substitute(self, y: np.ndarray, trans: bool = False) -> np.ndarray:
-        """R⁻¹y, or R⁻ᵀy, by blocks, so that many columns cost products."""
-        check_rank(self.rows[:, 0], len(self.rows), "R is singular to rounding at column {}: increase the damping")
-        n, x = len(self.rows), y.reshape(len(y), -1).astype(self.rows.dtype)
-        starts = range(0, n, BLOCK)
-        for j in starts if trans else reversed(starts):
-            stop = min(j + BLOCK, n)
-            reach = min(stop + self.bandwidth, n)
-            rows = self._window(j, stop, reach)
-            square, right = rows[:, : stop - j], rows[:, stop - j :]
-            if not trans:
-                x[j:stop] -= right @ x[stop:reach]
-            x[j:stop] = scipy.linalg.solve_triangular(square, x[j:stop], trans=int(trans), check_finite=False)
-            if trans:
-                x[stop:reach] -= right.T @ x[j:stop]
-        return x.reshape(y.shape)
 
 
 def _sheared(dense: np.ndarray, width: int) -> np.ndarray:

@@ -4,7 +4,7 @@ A = L Lᵀ takes n³/3 operations. To solve, two triangular systems are enough, 
 formed. To invert, the thesis's three steps are taken: Cholesky, GETS (Q = L⁻¹, n³/3 operations),
 and A⁻¹ = L⁻ᵀ L⁻¹ = Qᵀ Q of which one half is computed (n³/3), in the one matrix's memory.
 
-On the CPU the steps are LAPACK's `potrf`, `trtri` and `lauum`, through SciPy; on the GPU launches of
+On the CPU the steps are LAPACK's `potrf` and `potri` (the last two), through SciPy; on the GPU launches of
 ``cuda/cholesky.cu`` that factor many block columns each, and products (see `cholesky_gpu`).
 
 References
@@ -28,7 +28,7 @@ from ..device import Array, is_cupy
 from ..errors import SingularMatrixError
 from . import checks, cholesky_gpu
 from .transpose import mirror_lower
-from .triangular import clear_triangle, inverse, substitute
+from .triangular import clear_triangle, substitute
 
 
 def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) -> Array:
@@ -162,9 +162,9 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     norm = checks.matrix_norm(a) if check_finite else 0.0
     _factor(a)
     if len(a):
-        inverse(a)
         c, flipped = checks.column_major(a)
-        scipy.linalg.get_lapack_funcs("lauum", (c,))(c, lower=not flipped, overwrite_c=True)
+        potri = scipy.linalg.get_lapack_funcs("potri", (c,))
+        potri(c, lower=not flipped, overwrite_c=True)
         mirror_lower(a)
     checks.check_inverse(a, norm)
     return a
@@ -175,7 +175,8 @@ def _factor(a: Array) -> None:
     if len(a) == 0:  # LAPACK refuses to see it
         return
     c, flipped = checks.column_major(a)
-    _, info = scipy.linalg.get_lapack_funcs("potrf", (c,))(c, lower=not flipped, clean=False, overwrite_a=True)
+    potrf = scipy.linalg.get_lapack_funcs("potrf", (c,))
+    _, info = potrf(c, lower=not flipped, clean=False, overwrite_a=True)
     if info > 0:
         raise SingularMatrixError(
             f"the matrix is not positive definite: pivot {info - 1}, counted from 0, is not positive; "

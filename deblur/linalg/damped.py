@@ -19,8 +19,8 @@ from .qr import factor
 class DampedQR:
     """The triangle R of [H; √λ I] = QR, kept to solve min ‖Hx − b‖² + λ‖x‖² again and again.
 
-    Made by `damped_qr`. `r` holds R's upper band on the CPU (row u − d is the
-    d-th superdiagonal, LAPACK's order) and the full triangle on the GPU.
+    Made by `damped_qr`. `r` holds the band of Rᵀ on the CPU (row d is the d-th
+    subdiagonal, LAPACK's order) and the full triangle R on the GPU.
     """
 
     h: Any
@@ -85,8 +85,8 @@ class DampedQR:
     def _seminormal(self, y: Array) -> Array:
         """(RᵀR)⁻¹ y."""
         if not is_cupy(y):
-            # R is the Cholesky factor of HᵀH + λI up to the signs of its rows, which cancel here.
-            return scipy.linalg.cho_solve_banded((self.r, False), y, check_finite=False)
+            # Rᵀ is the Cholesky factor of HᵀH + λI up to the signs of its columns, which cancel here.
+            return scipy.linalg.cho_solve_banded((self.r, True), y, check_finite=False)
         from cupyx.scipy.linalg import solve_triangular
 
         y = solve_triangular(self.r, y, trans="T", check_finite=False)
@@ -148,7 +148,7 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     if get_xp(values) is np:
         h = h.copy() if sparse else h  # whose entries may be put in order
         ht, triangle = h.T, BandTriangle(start).with_rows(h)
-        r, diagonal = triangle.upper_band(), triangle.rows[:, 0]
+        r, diagonal = triangle.rows.T, triangle.rows[:, 0]
     else:
         h, ht, r = _factored_on_gpu(h, start)
         diagonal = r.diagonal()

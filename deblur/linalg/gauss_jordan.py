@@ -189,9 +189,9 @@ def _eliminate_panel(a: Array, targets: Sequence[Array], order: Array, panel: sl
     ``panel.start`` down, switched like them.
     """
     k, b = panel.start, panel.stop - panel.start
-    trsm = scipy.linalg.get_blas_funcs("trsm", (a,))
+    getrf, trsm = scipy.linalg.get_lapack_funcs("getrf", (a,)), scipy.linalg.get_blas_funcs("trsm", (a,))
 
-    factors, switches, _ = scipy.linalg.get_lapack_funcs("getrf", (a,))(a[k:, panel])
+    factors, switches, _ = getrf(a[k:, panel])
     checks.check_pivots(factors.diagonal(), k)
     switched = np.arange(len(a) - k)
     for row, other in enumerate(switches):
@@ -202,10 +202,9 @@ def _eliminate_panel(a: Array, targets: Sequence[Array], order: Array, panel: sl
 
     # -P D⁻¹ and D⁻¹ need both factors of D = L U; below, getrf has already applied U⁻¹.
     multipliers = np.empty((len(a), b), a.dtype, order="F")
-    above = np.empty((k + b, b), a.dtype, order="F")
-    above[:k] = -a[:k, panel]
-    above[k:] = np.eye(b)
-    multipliers[: k + b] = trsm(1.0, factors[:b], above, side=1, overwrite_b=True)
+    multipliers[:k] = -a[:k, panel]
+    multipliers[k : k + b] = np.eye(b)
+    multipliers[: k + b] = trsm(1.0, factors[:b], multipliers[: k + b], side=1)
     multipliers[k + b :] = -factors[b:]
     multipliers = trsm(1.0, factors[:b], multipliers, side=1, lower=1, diag=1, overwrite_b=True)
     return multipliers, order[switched]

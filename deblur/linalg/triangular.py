@@ -128,7 +128,8 @@ def inverse(l: Array, *, lower: bool = True) -> Array:
     if len(l) == 0:  # LAPACK refuses to see it
         return l
     a, flipped = checks.column_major(l)
-    scipy.linalg.get_lapack_funcs("trtri", (a,))(a, lower=lower != flipped, overwrite_c=True)
+    trtri = scipy.linalg.get_lapack_funcs("trtri", (a,))
+    trtri(a, lower=lower != flipped, overwrite_c=True)
     clear_triangle(l, lower=not lower)
     return l
 

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy
 
 from ..device import Array, asnumpy, get_fft
 from .arguments import EPS, as_filter, as_image, as_psf, as_real, as_scalar, from_double
@@ -148,8 +149,6 @@ def deconvreg(
     MATLAB Image Processing Toolbox, documentation of ``deconvreg``. R. C. Gonzalez, R. E. Woods, *Digital
     Image Processing*, 3rd ed., 2007, section 5.9.
     """
-    from scipy.optimize import brentq
-
     img, x, xp = as_image(img, "img")
     kernel = as_psf(psf, x)
     power = as_scalar(noisepower, "noisepower", 0)
@@ -175,7 +174,7 @@ def deconvreg(
     elif residual(high) <= 0:
         lam = ends[1]
     else:
-        lam = math.exp(brentq(residual, low, high, xtol=1e-12, rtol=1e-12))
+        lam = math.exp(scipy.optimize.brentq(residual, low, high, xtol=1e-12, rtol=1e-12))
     return from_double(get_fft(xp).ifftn(xp.conj(otf) * spectrum / below(lam)).real, img.dtype), lam
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy
 
 from ..device import Array, Map, as_real, random_signs
 from .blur import Blur
 from .boundary import Boundary
 from .operator import LinearMap
 from .torus import Torus
-
-if TYPE_CHECKING:
-    from scipy.sparse.linalg import LinearOperator
 
 
 class _OperatorsOwn(Boundary):
@@ -44,7 +41,7 @@ class AdaptedOperator(LinearMap):
     boundary = _OperatorsOwn("operator")
     _power = 0
 
-    def __init__(self, operator: LinearOperator, image_shape: tuple[int, ...]) -> None:
+    def __init__(self, operator: scipy.sparse.linalg.LinearOperator, image_shape: tuple[int, ...]) -> None:
         self._of, self.image_shape = operator, tuple(image_shape)
         rows, columns = operator.shape
         dims, data = (tuple(map(int, getattr(operator, name, ()))) for name in ("dims", "dimsd"))
@@ -97,12 +94,10 @@ class AdaptedOperator(LinearMap):
 
     def power(self, torus: Torus) -> Array:
         """The diagonal of HᵀH at the half frequencies of a torus, float64, measured with noise and smoothed."""
-        from scipy.ndimage import uniform_filter
-
         u = random_signs(self.scene_shape, np.float64, np)
         before, after = torus.analyse(u), torus.analyse(self.adjoint(self.forward(u)))
         sides = [max(3, n // 32) for n in before.shape]
-        both = [uniform_filter((before.conj() * x).real, sides, mode="wrap") for x in (after, before)]
+        both = [scipy.ndimage.uniform_filter((before.conj() * x).real, sides, mode="wrap") for x in (after, before)]
         return (both[0] / both[1]).clip(0)
 
     def forward(self, f: Array) -> Array:

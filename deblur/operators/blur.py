@@ -98,10 +98,7 @@ class Blur(LinearMap):
     @cached_property
     def centred(self) -> np.ndarray:
         """The PSF with zeros around it, so that its origin is in the middle."""
-        reach = [max(o, m - 1 - o) for m, o in self._sizes]
-        out = np.zeros([2 * r + 1 for r in reach])
-        out[tuple(slice(r - o, r - o + m) for r, (m, o) in zip(reach, self._sizes, strict=True))] = self.psf
-        return out
+        return np.pad(self.psf, [(max(after - before, 0), max(before - after, 0)) for after, before in self._pads])
 
     @cached_property
     def point_symmetric(self) -> bool:
@@ -171,13 +168,9 @@ class Blur(LinearMap):
     # -- products ----------------------------------------------------------------------------
 
     @property
-    def _sizes(self) -> list[tuple[int, int]]:
-        """Length and origin of the PSF along each axis."""
-        return list(zip(self.psf.shape, self.origin, strict=True))
-
-    @property
     def _pads(self) -> list[tuple[int, int]]:
-        return [(m - 1 - o, o) for m, o in self._sizes]
+        """How many pixels the PSF has after its origin, along each axis, and before it."""
+        return [(m - 1 - o, o) for m, o in zip(self.psf.shape, self.origin, strict=True)]
 
     def torus(self, device: Device = CPU) -> Torus:
         """The torus on which `forward` works."""

@@ -52,9 +52,7 @@ class Boundary(str):
 
     def matrix(self, n: int, first: int, last: int) -> scipy.sparse.csr_array:
         """The matrix that takes a line f[0..n-1] to its continuation f~[first..last-1], (last - first, n)."""
-        read = self.sources(np.arange(first, last), n)
-        keep = (read >= 0) & (read < n)
-        return _sparse(np.flatnonzero(keep), read[keep], np.ones(int(keep.sum())), (last - first, n))
+        return _reading(self.sources(np.arange(first, last), n), n)
 
     def sources(self, i: np.ndarray, n: int) -> np.ndarray:
         """The pixel that each continued pixel i repeats; one outside of 0 … n − 1 if it is zero."""
@@ -164,14 +162,10 @@ class _Antireflect(Boundary):
 
     def matrix(self, n: int, first: int, last: int) -> scipy.sparse.csr_array:
         self.check(n, -first, last - n)
-        i, row = np.arange(first, last), np.arange(last - first)
-        edge = np.where(i < 0, 0, n - 1)
-        inside = (i >= 0) & (i < n)
-        out = ~inside
-        rows = np.concatenate([row, row[out]])
-        cols = np.concatenate([np.where(inside, i, 2 * edge - i), edge[out]])
-        data = np.concatenate([np.where(inside, 1.0, -1.0), np.full(int(out.sum()), 2.0)])
-        return _sparse(rows, cols, data, (last - first, n))
+        i, rows = np.arange(first, last), np.arange(last - first)
+        edge = i.clip(0, n - 1)  # inside, the pixel itself, as is its mirror: 2 - 1 of it
+        read, data = np.concatenate([edge, 2 * edge - i]), np.repeat([2.0, -1.0], len(i))
+        return scipy.sparse.csr_array((data, (np.tile(rows, 2), read)), shape=(len(i), n))
 
     def _beyond(self, x: Array, before: int, after: int) -> tuple[Array, Array]:
         left = 2 * x[..., :1] - x[..., 1 : before + 1][..., ::-1]
@@ -208,5 +202,7 @@ def get_boundary(boundary: str) -> Boundary:
     return BOUNDARIES[boundary]
 
 
-def _sparse(rows: np.ndarray, cols: np.ndarray, data: np.ndarray, shape: tuple[int, int]) -> scipy.sparse.csr_array:
-    return scipy.sparse.csr_array((data, (rows, cols)), shape=shape)
+def _reading(read: np.ndarray, n: int) -> scipy.sparse.csr_array:
+    """The matrix each of whose rows reads one of n pixels, or none."""
+    rows = np.flatnonzero((read >= 0) & (read < n))
+    return scipy.sparse.csr_array((np.ones(len(rows)), (rows, read[rows])), shape=(len(read), n))

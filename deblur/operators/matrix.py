@@ -85,8 +85,10 @@ def check_geometry(
     sides = tuple(shape) if np.iterable(shape) else (shape,)
     if len(sides) != h.ndim:
         names = "(length,) of the line", "(rows, columns) of the image", "(slices, rows, columns) of the volume"
-        why = f"shape must be {names[h.ndim - 1]}, for a {h.ndim}-D PSF ({by(h.shape)}), not {shown(shape)}; a 1-D PSF"
-        raise ValueError(f"{why} blurs lines, a 2-D one images, a 3-D one volumes")
+        raise ValueError(
+            f"shape must be {names[h.ndim - 1]}, for a {h.ndim}-D PSF ({by(h.shape)}), not {shown(shape)}; a 1-D PSF "
+            "blurs lines, a 2-D one images, a 3-D one volumes"
+        )
     image = tuple(check_count(n, f"shape[{axis}]") for axis, n in enumerate(sides))
     if max(image) > 2**60:
         raise ValueError(f"no memory holds an image of {by(image)} pixels, nor do tiles help: use a smaller one")

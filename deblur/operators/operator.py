@@ -56,19 +56,15 @@ class Operator(Protocol):
 
     def scaled(self, power: int) -> Operator:
         """2^power H, whose digits are those of H."""
-        ...
 
     def power(self, torus: Torus) -> Array:
         """What stands for |H|² at the half frequencies of a torus, float64, for preconditioners."""
-        ...
 
     def forward(self, f: Array) -> Array:
         """H f."""
-        ...
 
     def adjoint(self, g: Array, overwrite: bool = False) -> Array:
         """The exact transpose: Hᵀ g; with `overwrite` perhaps in the memory of g."""
-        ...
 
 
 def check_operator(blur: Operator) -> Operator:

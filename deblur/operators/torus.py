@@ -140,6 +140,15 @@ def _slices(shape: Sequence[int]) -> list[tuple[int | slice, ...]]:
     return [(*at, part) for at in np.ndindex(*shape[:-3]) for part in parts]
 
 
+def wound(psf: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
+    """A PSF that is longer than a torus, wound round it; any other one as it is."""
+    if all(m <= n for m, n in zip(psf.shape, lengths, strict=True)):
+        return psf
+    out = np.zeros(np.minimum(psf.shape, lengths))
+    np.add.at(out, np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, lengths, strict=True))), psf)
+    return out
+
+
 def corner(x: Array, shape: Sequence[int]) -> Array:
     """The first corner, of that size, of the last axes."""
     return x[(..., *(slice(n) for n in shape))]

@@ -30,6 +30,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, DTypeLike
 
 from ..device import Array, Device, Shape, as_real, asnumpy, unwrapped
@@ -348,15 +349,13 @@ def _interpolation(at: np.ndarray, grid: bool, shape: Shape) -> tuple[tuple[np.n
     """The rows and columns of a lattice, and (nodes, K) what each PSF counts at its nodes."""
     if grid:
         return (np.unique(at[:, 0]), np.unique(at[:, 1])), np.eye(len(at))
-    from scipy.interpolate import RBFInterpolator
-
     rows, columns = (np.linspace(0, n - 1, min(n, _LATTICE)) for n in shape)
     nodes = np.stack(np.meshgrid(rows, columns, indexing="ij"), -1).reshape(-1, 2)
     nodes = np.clip(nodes, at.min(axis=0), at.max(axis=0))
     # A thin plate needs three places off a line.
     flat = np.linalg.matrix_rank(at - at.mean(axis=0), tol=1e-3) < 2
     kernel = {"kernel": "linear", "degree": 0} if flat else {"kernel": "thin_plate_spline", "degree": 1}
-    return (rows, columns), RBFInterpolator(at, np.eye(len(at)), **kernel)(nodes)
+    return (rows, columns), scipy.interpolate.RBFInterpolator(at, np.eye(len(at)), **kernel)(nodes)
 
 
 def _hats(nodes: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from .estimate import centre, centre_of_gravity, grey, listed, middle, pixels
+from .estimate import centre, centre_of_gravity, gradient_power, grey, listed, middle, pixels
 from .models import unit_sum
 from .shaping import cut_off_noise, resample
 from .spectra import PictureSpectrum, compressed
@@ -267,8 +267,7 @@ def _sparsity_gain(picture: np.ndarray, h: np.ndarray, noise: float) -> float:
     ramps = [np.minimum(1, t / (r + 1)) for t, r in zip(to_edge, reach, strict=True)]
     taper = np.outer(*(0.5 - 0.5 * np.cos(np.pi * r) for r in ramps))
     g = scipy.fft.rfft2((picture - float(picture.mean())) * taper)
-    y, x = scipy.fft.fftfreq(m)[:, None], scipy.fft.rfftfreq(n)[None, :]
-    rough = 4 - 2 * np.cos(2 * np.pi * y) - 2 * np.cos(2 * np.pi * x)
+    rough = gradient_power(picture.shape)
     gradient = float((np.diff(picture, axis=0) ** 2).mean() + (np.diff(picture, axis=1) ** 2).mean())
     sums = []
     for psf in (h, h[::-1, ::-1]):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
 
 from ..device import unwrapped
 
@@ -88,13 +89,11 @@ def edges_in(image: np.ndarray, region: Any) -> list[Edge]:
 
 def _found(image: np.ndarray) -> Edge:
     """The edge of the part that looks most like two plain sides of one straight slanted edge."""
-    from scipy.ndimage import gaussian_filter, uniform_filter
-
-    smooth = gaussian_filter(image, 1.5)
+    smooth = scipy.ndimage.gaussian_filter(image, 1.5)
     dy, dx = np.gradient(smooth)
     candidates: list[tuple[float, Region]] = []
     for side in {min(n, *image.shape) for n in (96, 64, 40)}:
-        means = (uniform_filter(a, side) for a in (dy * dy, dx * dx, dy * dx, smooth, smooth**2))
+        means = (scipy.ndimage.uniform_filter(a, side) for a in (dy * dy, dx * dx, dy * dx, smooth, smooth**2))
         yy, xx, yx, mean, square = means
         coherence = np.hypot(yy - xx, 2 * yx) / (yy + xx + np.finfo(float).tiny)
         score = np.sqrt(np.maximum(square - mean**2, 0)) * coherence**3
@@ -139,13 +138,17 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
     count, value, place = (np.bincount(index[inside], w[inside], minlength=high - low) for w in weights)
     have = count > 0
     central = np.abs(np.arange(low, high) + 0.5) * _BIN < 3
-    quarters = have[central][: 2 * (central.sum() // 2)].reshape(-1, 2).any(axis=1)
+    pairs = central.sum() // 2
+    quarters = have[central][: 2 * pairs].reshape(pairs, 2).any(axis=1)
     if quarters.mean() < 0.9:
-        why = f"the edge in {where} is not slanted, at {math.degrees(math.atan2(*normal)):.1f} degrees: rotate it by"
-        raise ValueError(f"{why} 3 to 10 degrees, or take a longer part of it")
+        raise ValueError(
+            f"the edge in {where} is not slanted, at {math.degrees(math.atan2(*normal)):.1f} degrees: rotate it by "
+            "3 to 10 degrees, or take a longer part of it"
+        )
     count = count[have]
     level, middle = value[have] / count, place[have] / count
-    noise = float(np.std((part - np.interp(t, middle, level))[inside], ddof=len(level)))
+    rest = part - np.interp(t, middle, level)
+    noise = float(np.std(rest[inside], ddof=len(level)))
     if not contrast > _CONTRAST * noise:
         raise ValueError(
             f"the edge in {where} is too faint: its sides differ by {contrast / noise:.2g} times the noise, and "
@@ -163,12 +166,10 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
 
 def _distances(part: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Each pixel's distance from the edge (m, n), and the edge's normal (2,), from dark to bright."""
-    from scipy.ndimage import gaussian_filter
-
-    dy, dx = np.gradient(gaussian_filter(part, 1.0))
+    dy, dx = np.gradient(scipy.ndimage.gaussian_filter(part, 1.0))
     upright = bool((dx**2).sum() >= (dy**2).sum())
     a = part if upright else part.T
-    slope = gaussian_filter(a, (2.0, 1.0), order=(0, 1))[:, 2:-2]
+    slope = scipy.ndimage.gaussian_filter(a, (2.0, 1.0), order=(0, 1))[:, 2:-2]
     rising = 1.0 if slope.sum() >= 0 else -1.0
     weight = np.maximum(rising * slope, 0)
     rows, cols = np.arange(len(a)), np.arange(a.shape[1])[2:-2]

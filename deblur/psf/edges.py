@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 
 from .edge_spread import Edge, Region, edges_in, transfer
 from .estimate import PSFEstimate, graded, grey, width
@@ -153,8 +154,6 @@ class _ProfileFit:
     """Non-negative weights of profiles that explain edges."""
 
     def __init__(self, edges: list[Edge], shape: tuple[int, ...], form: np.ndarray, kind: str) -> None:
-        from scipy.linalg import block_diag
-
         self.parts = _profiles(shape, form, kind)
         # For each edge its own dark level and slope, of either sign.
         blocks, nuisance, right = [], [], []
@@ -168,7 +167,7 @@ class _ProfileFit:
             blocks.append(_spreads(edge, self.parts) * scale)
             nuisance.append(np.concatenate([own, -own], axis=1) * scale)
             right.append((edge.level - dark) * weight)
-        self.matrix = np.concatenate([np.concatenate(blocks), block_diag(*nuisance)], axis=1)
+        self.matrix = np.concatenate([np.concatenate(blocks), scipy.linalg.block_diag(*nuisance)], axis=1)
         self.right = np.concatenate(right)
         self.q, self.r = np.linalg.qr(self.matrix)
         self.weights = self.solved(self.right)
@@ -177,9 +176,7 @@ class _ProfileFit:
 
     def solved(self, right: np.ndarray) -> np.ndarray:
         """The weights that explain `right` best."""
-        from scipy.optimize import nnls
-
-        return nnls(self.r, self.q.T @ right)[0]
+        return scipy.optimize.nnls(self.r, self.q.T @ right)[0]
 
     @property
     def data_residual(self) -> float:
@@ -212,9 +209,6 @@ def _simplest(edges: list[Edge], shape: tuple[int, ...], form: np.ndarray) -> tu
 
 def _form_of(edges: list[Edge], shape: tuple[int, ...]) -> tuple[np.ndarray, str]:
     """The matrix (2, 2) of determinant one that makes the PSF's ellipse a circle, and how it was found."""
-    from scipy.linalg import expm
-    from scipy.optimize import minimize
-
     if len(edges) == 1:
         return np.eye(2), "one edge, and a round PSF is assumed"
     frame, words = np.eye(2), "rows and columns"
@@ -224,7 +218,7 @@ def _form_of(edges: list[Edge], shape: tuple[int, ...]) -> tuple[np.ndarray, str
 
     def form(parameters: np.ndarray) -> np.ndarray:
         u, v = (*parameters, 0.0)[:2]
-        return expm(-frame.T @ np.array([[u, v], [v, -u]]) @ frame / 2)
+        return scipy.linalg.expm(-frame.T @ np.array([[u, v], [v, -u]]) @ frame / 2)
 
     simplex = 0.5 * np.eye(3)[:, 1:] if len(edges) > 2 else np.array([[0.0], [0.5]])
 
@@ -232,7 +226,7 @@ def _form_of(edges: list[Edge], shape: tuple[int, ...]) -> tuple[np.ndarray, str
         return _ProfileFit(edges, shape, form(parameters), "bells").square
 
     options = {"initial_simplex": simplex, "xatol": 0.002, "fatol": math.inf, "maxfev": 60}
-    found = form(minimize(data_residual, simplex[0], method="Nelder-Mead", options=options).x)
+    found = form(scipy.optimize.minimize(data_residual, simplex[0], method="Nelder-Mead", options=options).x)
     also = f"; its axes are taken to lie along {words}" if len(edges) == 2 else ""
     return found, f"{len(edges)} edges{also}"
 

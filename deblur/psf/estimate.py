@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ import scipy
 
 from ..device import Array, as_real, asnumpy, check_finite
 from ..errors import warn
+from ..terms import first_difference_power
 from .models import coordinates, radii
 
 
@@ -219,6 +220,12 @@ def shift(stack: Array, by: Array, slopes: bool = False) -> Array:
     return scipy.fft.irfftn(np.stack([moved, *(moved * r for r in rates)]) if slopes else moved, sides, axes)
 
 
+def gradient_power(shape: Sequence[int]) -> np.ndarray:
+    """|1 − e^{iω}|² summed over the axes of an image that wraps, at half of its frequencies."""
+    rows, columns = (first_difference_power(n, True, np) for n in shape)
+    return np.add.outer(rows, columns[: len(columns) // 2 + 1])
+
+
 def placed(psf: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The PSF cropped or padded with zeros to another shape, centre upon centre."""
     out = np.zeros(shape)
@@ -234,9 +241,7 @@ def placed(psf: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 def gains(psf: np.ndarray, variance: np.ndarray | float) -> np.ndarray:
     """Wiener's factor of each pixel of a noisy PSF, from the power of its neighbours and itself. Several PSFs
     (..., m, n) have one variance (m, n)."""
-    from scipy.ndimage import uniform_filter
-
     axes = np.ndim(variance) or psf.ndim
-    power = uniform_filter(psf**2, [1] * (psf.ndim - axes) + [3] * axes, mode="constant")
-    noise = uniform_filter(np.broadcast_to(variance, psf.shape[-axes:]), 3, mode="nearest")
+    power = scipy.ndimage.uniform_filter(psf**2, [1] * (psf.ndim - axes) + [3] * axes, mode="constant")
+    noise = scipy.ndimage.uniform_filter(np.broadcast_to(variance, psf.shape[-axes:]), 3, mode="nearest")
     return np.clip(1 - noise / np.maximum(power, np.finfo(float).tiny), 0, 1)

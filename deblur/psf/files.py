@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import scipy
 
 from .. import image as image_file
 from ..device import as_real, check_finite, format_bytes, require_memory, unwrapped
@@ -28,10 +29,8 @@ _WITH_PLANES = (*_ARRAYS, ".tif", ".tiff", ".fits", ".fit", ".fts")  # files tha
 
 def _read_matlab(path: Path, name: str) -> np.ndarray:
     """The array of a name in a .mat file, or the only one that could be a PSF."""
-    from scipy.io import loadmat
-
     try:
-        held = loadmat(path)
+        held = scipy.io.loadmat(path)
     except Exception as error:  # of as many kinds as files can be damaged
         raise ValueError(f"SciPy does not read it; save it with save(..., '-v7') ({error})") from error
     numbers = (np.size(a) > 1 and np.asarray(a).dtype.kind in "biuf" for a in held.values())
@@ -157,8 +156,10 @@ def load_with_voxel(
                 raise ValueError("its colours differ; convert it to grey, or save one channel")
             psf = psf[..., 0]  # a grey image saved as colour
         if psf.ndim == 3 and volume is None and found.axes != "Z":
-            why = f"its shape {psf.shape} may be that of a volume, for which pass volume=True (in the command"
-            raise ValueError(f"{why} volume:{path}), or of {len(psf)} 2-D PSFs: save the one you mean as its own file")
+            raise ValueError(
+                f"its shape {psf.shape} may be that of a volume, for which pass volume=True (in the command "
+                f"volume:{path}), or of {len(psf)} 2-D PSFs: save the one you mean as its own file"
+            )
         if psf.ndim not in ((2, 3) if volume is None else (3,) if volume else (2,)) or psf.size == 0:
             raise ValueError(f"a PSF is a non-empty {'volume' if volume else '2-D array'}, not of shape {psf.shape}")
         check_finite(psf, "it", "a PSF is light, so set them to 0 or to the mean of their neighbours")
@@ -252,8 +253,10 @@ def load_grid(path: FilePath, grid: tuple[int, int] | None = None) -> np.ndarray
 
         found = from_points(read_grey(path)[0], grid=grid)
         if not found.status.ok or found.map is None:
-            why = f"the PSF measured from {path} is {found.status.value}: {found.why}. Inspect it: deblur psf points"
-            raise ValueError(f"{why} {path} --grid {grid[0]}x{grid[1]} --size N -o psfs.npz")
+            raise ValueError(
+                f"the PSF measured from {path} is {found.status.value}: {found.why}. Inspect it: deblur psf points "
+                f"{path} --grid {grid[0]}x{grid[1]} --size N -o psfs.npz"
+            )
         return found.map.psfs
     files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
     if len(files) != grid[0] * grid[1]:
@@ -315,6 +318,8 @@ def save(path: FilePath, psf: Any, *, overwrite: bool = False, orientation: int 
     else:
         import tifffile
 
-        said = settings(axes := "ZYX"[3 - h.ndim :], {a: side for a, side in zip(axes, voxel or ()) if side > 0}, ())
+        axes = "ZYX"[3 - h.ndim :]
+        spacing = {axis: side for axis, side in zip(axes, voxel or (), strict=False) if side > 0}
+        said = settings(axes, spacing, ())
         tifffile.imwrite(held, h.astype(np.float32), photometric="minisblack", **said)
     image_file.write_whole(path, held.getvalue(), overwrite)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 
 from ..errors import check_choice
 from . import models
@@ -159,8 +160,13 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
         raise ValueError(f"an array of shape {a.shape} and one brightness is no PSF that could be fitted")
     fits = {name: _least_squares(a, KINDS[name]) for name in ([kind] if kind else KINDS)}
     tried = [*fits.items()] + ([] if kind else [("gaussian", _least_squares(a, _ROUND))])
-    # Bayes' information criterion.
-    name = min([(a.size * math.log(2 * f.cost + 1e-24) + math.log(a.size) * len(f.x), k) for k, f in tried])[1]
+
+    def criterion(trial: tuple[str, Any]) -> float:
+        """Bayes' information criterion."""
+        found = trial[1]
+        return a.size * math.log(2 * found.cost + 1e-24) + math.log(a.size) * len(found.x)
+
+    name, _ = min(tried, key=criterion)
     best, names = fits[name], KINDS[name].names
     left = best.fun.reshape(a.shape)
     model = a + left
@@ -190,8 +196,6 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
 
 def _least_squares(a: np.ndarray, family: _Kind) -> Any:
     """SciPy's result for the residual over (rows and columns of the position from the centre, *parameters)."""
-    from scipy.optimize import least_squares
-
     y, x = coordinates(a.shape)
     clear = np.maximum(a - np.median(border(a)) - 0.05 * np.ptp(a), 0)
     covariance = np.cov(np.indices(a.shape).reshape(2, -1), aweights=clear.ravel(), ddof=0)
@@ -212,7 +216,7 @@ def _least_squares(a: np.ndarray, family: _Kind) -> Any:
         begin = np.clip([*centre_of_gravity(clear), *start], lower + 1e-6, upper - 1e-6)
         # Coarse first: pixels make the path's length rough.
         for step, evaluations in ((1e-3, 60), (1e-5, 30)):
-            found = least_squares(
+            found = scipy.optimize.least_squares(
                 residual, begin, bounds=(lower, upper), diff_step=step, x_scale="jac", max_nfev=evaluations
             )
             begin = found.x
@@ -256,8 +260,6 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
 
 def _search(spectrum: PictureSpectrum, kind: str) -> tuple[float, list[float], list[tuple[float, float]]]:
     """(deviance, parameters, their 95 % intervals) of the disk or the motion that fits a spectrum best."""
-    from scipy.optimize import minimize
-
     side = spectrum.side
     limits = (0.5, side / 4) if kind == "disk" else (1.5, side / 2)
     grid = [[radius] for radius in np.arange(1.2, side / 6, 0.25)]
@@ -286,7 +288,7 @@ def _search(spectrum: PictureSpectrum, kind: str) -> tuple[float, list[float], l
         simplex = grid[i] + np.vstack([0 * steps[:1], steps])
         options = {"initial_simplex": simplex, "xatol": 0.01 * len(steps), "fatol": math.inf, "maxfev": 50}
         bounds = [limits, (None, None)][: len(grid[i])]
-        trials.append(minimize(deviance, grid[i], method="Nelder-Mead", bounds=bounds, options=options))
+        trials.append(scipy.optimize.minimize(deviance, grid[i], method="Nelder-Mead", bounds=bounds, options=options))
     best = min(trials, key=lambda trial: trial.fun)
     intervals = []
     # The systematic error that the likelihood does not contain.

@@ -17,16 +17,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
 
 from ..device import require_memory
 from ..errors import as_number, check_flags, check_number, generator
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 Size = int | tuple[int, ...]
 Lengths = float | Sequence[float]
@@ -346,7 +342,7 @@ def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
     return unit_sum(spread(at, shape).sum(axis=1).reshape(shape))
 
 
-def spread(at: np.ndarray, shape: Sequence[int] | np.ndarray) -> csr_array:
+def spread(at: np.ndarray, shape: Sequence[int] | np.ndarray) -> scipy.sparse.csr_array:
     """The matrix (pixels, points) that spreads the light of points over the four nearest pixels of an array.
 
     `at` are their places (2, k), in pixels from its first one; light beyond the array is lost.

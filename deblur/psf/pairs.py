@@ -19,7 +19,7 @@ from ..linalg import krylov
 from ..operators.torus import Torus
 from ..tuning import noise_level
 from ..vector_ops import Systems
-from .estimate import PSFEstimate, centre_of_gravity, energy_outside, graded, grey, middle, shift, width
+from .estimate import PSFEstimate, centre_of_gravity, energy_outside, graded, gradient_power, grey, middle, shift, width
 from .models import Size, as_shape, unit_sum
 
 _LAMBDAS = (3e-2, 3e-3, 3e-4, 3e-5)  # of the mean power of the sharp image's gradient
@@ -99,11 +99,10 @@ def _unregistered(why: str) -> str:
 
 def _displacement(s: np.ndarray, b: np.ndarray, reach: int) -> np.ndarray:
     """By how many whole pixels `b` lies below and to the right of `s`."""
-    from scipy.ndimage import gaussian_filter
-
     window = np.outer(*(np.hanning(n + 2)[1:-1] for n in s.shape))
     broad = max(reach / 4, 1.0)  # at the blur's own scale, so that its shape has no effect
-    x, y = (window * (gaussian_filter(a, broad) - gaussian_filter(a, 4 * broad)) for a in (s, b))
+    smoothed = scipy.ndimage.gaussian_filter
+    x, y = (window * (smoothed(a, broad) - smoothed(a, 4 * broad)) for a in (s, b))
     cross = scipy.fft.rfft2(y) * scipy.fft.rfft2(x).conj()
     modulus = np.abs(cross)
     correlation = scipy.fft.irfft2(cross / np.maximum(modulus, 1e-3 * modulus.max()) ** 0.5, s=s.shape)
@@ -150,8 +149,7 @@ class _System:
 
     def rough(self, h: np.ndarray, lam: float) -> np.ndarray:
         """λ times the Laplacian of h, which is zero beyond its frame."""
-        p = np.pad(h, [(0, 0)] * (h.ndim - 2) + [(1, 1), (1, 1)])
-        laplacian = 4 * h - p[..., 2:, 1:-1] - p[..., :-2, 1:-1] - p[..., 1:-1, 2:] - p[..., 1:-1, :-2]
+        laplacian = -sum(np.diff(h, 2, axis, prepend=0, append=0) for axis in (-2, -1))
         return lam * self.power * self.kept.sum() * laplacian
 
     def solved(self, lam: float) -> np.ndarray:
@@ -194,8 +192,7 @@ class _System:
         taper = np.outer(*(np.cos(np.pi * lag / n) ** 2 for lag, n in zip(lags, size, strict=True)))
         small = Torus(size)
         power = small.analyse(whole[np.ix_(*lags)] * taper).real
-        y, x = np.fft.fftfreq(size[0])[:, None], np.fft.rfftfreq(size[1])[None, :]
-        rough = 4 - 2 * np.cos(2 * np.pi * y) - 2 * np.cos(2 * np.pi * x)
+        rough = gradient_power(size)
         power = np.maximum(power, 1e-6 * power.max()) / self.s.size + lam * self.power * rough
         return small, 1 / (power * self.kept.sum())
 

@@ -29,10 +29,10 @@ References
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from scipy.sparse.linalg import aslinearoperator
+import scipy
 
 from ..operators.adapted import AdaptedOperator
 from ..problem import Problem, Stop
@@ -45,9 +45,6 @@ from .estimate import PSFEstimate, centre, graded, grey, percent, placed
 from .models import coordinates, spread, unit_sum
 from .shaping import crop, cut_off_noise, denoise
 from .spectra import PictureSpectrum, compressed
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 #: The parameters and their priors' deviations: degrees, logarithms of size and exponent.
 PARAMETERS = {"rotation": 1.5, "scale": 0.04, "exponent": 0.25}
@@ -135,7 +132,7 @@ class _Posterior:
             h = self._spread(np.array([[c, -s], [s, c]]) @ self._points) @ self._light[1]
         return unit_sum(h.reshape(self.shape))
 
-    def _spread(self, points: np.ndarray) -> csr_array:
+    def _spread(self, points: np.ndarray) -> scipy.sparse.csr_array:
         """The matrix that spreads the light of points, which lie around the centre, over pixels."""
         return spread(points + np.reshape(centre(self.shape), (2, 1)), self.shape)
 
@@ -158,8 +155,6 @@ class _Posterior:
 
     def best(self) -> np.ndarray:
         """The most probable parameters, most of which are 0."""
-        from scipy.optimize import minimize
-
         trials = (-1, 1), (-0.8, 0.8), (-1.4, 1.4, 2.8)
         best, units, free = np.zeros(len(PARAMETERS)), np.eye(len(PARAMETERS)), list[int]()
         # Chance, and a part of the deviance by what the scene's spectrum lacks in smoothness.
@@ -171,7 +166,9 @@ class _Posterior:
             axes = units[[*free, new]]
             simplex = axes @ start + 0.3 * np.vstack([np.zeros(len(axes)), np.eye(len(axes))])
             options = {"initial_simplex": simplex, "xatol": 0.03, "fatol": 0.3, "maxfev": 18 * len(axes)}
-            found = minimize(lambda x, a=axes: self._cost(x @ a), simplex[0], method="Nelder-Mead", options=options)
+            found = scipy.optimize.minimize(
+                lambda x, a=axes: self._cost(x @ a), simplex[0], method="Nelder-Mead", options=options
+            )
             gain = cost - found.fun
             if gain < least / 4 or gain * (1 + self._agreement(best, found.x @ axes)) ** 2 < least:
                 break
@@ -179,9 +176,9 @@ class _Posterior:
         return best
 
 
-def _points_of(h: np.ndarray, spread: csr_array) -> np.ndarray:
+def _points_of(h: np.ndarray, spread: scipy.sparse.csr_array) -> np.ndarray:
     """The light (k,) of points that makes the pixels h (m, n) [2]_ [3]_."""
-    of_points = aslinearoperator(spread)
+    of_points = scipy.sparse.linalg.aslinearoperator(spread)
     of_points.dims = 1, spread.shape[1]
     operator: Any = AdaptedOperator(of_points, h.shape)
     problem = Problem(operator, 0.0, fidelity=DataFidelity("poisson"), stop=Stop(0.0, 24))

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy
 
 from ..errors import as_number, check_flags, check_number, warn
 from .estimate import (
@@ -96,8 +97,6 @@ def resample(psf: Any, scale: Lengths) -> np.ndarray:
     array, float64
         Of odd sides, with a sum of one.
     """
-    from scipy.interpolate import make_interp_spline
-
     h, _ = grey(psf, "the PSF", (1, 2, 3))
     scales = per_axis(scale, h.ndim, "scale, new pixels in one old pixel,")
     if not (min(scales) >= 0.02 and max(scales) <= 50):
@@ -110,7 +109,7 @@ def resample(psf: Any, scale: Lengths) -> np.ndarray:
             # The light up to each old pixel's end is known exactly; at the new ones' ends it is its spline, which does
             # not leave the values on either side: light never falls.
             light = np.cumsum(np.pad(np.moveaxis(out, axis, 0), [(room + 1, room)] + [(0, 0)] * (h.ndim - 1)), axis=0)
-            found = make_interp_spline(np.arange(len(light)), light, k=5)(at)
+            found = scipy.interpolate.make_interp_spline(np.arange(len(light)), light, k=5)(at)
             if h.min() >= 0:
                 found = found.clip(light[np.floor(at).astype(int)], light[np.ceil(at).astype(int)])
             out = np.moveaxis(np.diff(found, axis=0), 0, axis)

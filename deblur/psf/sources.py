@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy
 
 from ..device import as_real
 from ..operators.matrix import by
@@ -17,26 +18,23 @@ FOUND = 6.0  # least signal over noise of a source
 def flat_tops(image: np.ndarray) -> np.ndarray:
     """Pixels of saturated peaks: three or more bright neighbours with the largest value around them. If the
     brightest peak is flat, all pixels of its value are saturated."""
-    from scipy import ndimage
-
     low, high = np.median(image), image.max()
-    labels, _ = ndimage.label((image == ndimage.maximum_filter(image, 5)) & (image > low + 0.8 * (high - low)))
+    peaks = image == scipy.ndimage.maximum_filter(image, 5)
+    labels, _ = scipy.ndimage.label(peaks & (image > low + 0.8 * (high - low)))
     flat = np.bincount(labels.ravel())[labels] * (labels > 0) >= 3
     return flat | (image == high) if (flat & (image == high)).any() else flat
 
 
 def without_background(image: np.ndarray, side: int) -> tuple[np.ndarray, float]:
     """The image less its background, interpolated between blocks of about `side` pixels, and the noise's deviation."""
-    from scipy.ndimage import map_coordinates, median_filter
-
     blocks = [max(n // max(side, 32), 1) for n in image.shape]
     ends = [np.array_split(np.arange(n), b) for n, b in zip(image.shape, blocks, strict=True)]
     cells = np.array([_clipped(image[np.ix_(*part)]) for part in itertools.product(*ends)])
     level, spread = np.moveaxis(cells.reshape(*blocks, 2), -1, 0)
     if min(blocks[-2:]) > 2:
-        level = median_filter(level, 3, mode="nearest")  # a block full of sources is too bright
+        level = scipy.ndimage.median_filter(level, 3, mode="nearest")  # a block full of sources is too bright
     at = [(np.arange(n) + 0.5) * b / n - 0.5 for n, b in zip(image.shape, blocks, strict=True)]
-    above = image - map_coordinates(level, np.meshgrid(*at, indexing="ij"), order=1, mode="nearest")
+    above = image - scipy.ndimage.map_coordinates(level, np.meshgrid(*at, indexing="ij"), order=1, mode="nearest")
     rounding = 16 * np.finfo(float).eps * float(np.abs(image).max())  # no image is exact
     return above, max(float(np.median(spread)), 1e-9 * float(np.abs(above).max()), rounding)
 
@@ -77,21 +75,21 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
     snr : (k,) array
         Signal over noise.
     """
-    from scipy.ndimage import gaussian_filter, maximum_filter
-
     best, scale, signal = 0.0, 1.0, above
     for width in (1.0, 1.6, 2.5, 4.0, 6.3):
         if 8 * width > min(above.shape):
             break
         gain = (2 * math.sqrt(math.pi) * width) ** (above.ndim / 2) / (noise or 1.0)
-        filtered = gaussian_filter(above, width, mode="constant") * gain
-        peak = filtered == maximum_filter(filtered, 2 * math.ceil(2 * width) + 1)
+        filtered = scipy.ndimage.gaussian_filter(above, width, mode="constant") * gain
+        peak = filtered == scipy.ndimage.maximum_filter(filtered, 2 * math.ceil(2 * width) + 1)
         score = float(np.sqrt(np.sort(filtered[peak & (filtered > FOUND)])[-50:]).sum())  # of the brightest
         if score > 1.02 * best:
             best, scale, signal, peaks = score, width, filtered, peak
     if best == 0:
-        why = f"no point rises {FOUND:g} times above the noise, and the brightest pixel by itself"
-        raise ValueError(f"{why} {above.max() / (noise or 1.0):.2g} times: show stars or beads, or expose longer")
+        raise ValueError(
+            f"no point rises {FOUND:g} times above the noise, and the brightest pixel by itself "
+            f"{above.max() / (noise or 1.0):.2g} times: show stars or beads, or expose longer"
+        )
     if positions is None:
         at = np.argwhere(peaks & (signal > FOUND))
     else:
@@ -113,6 +111,8 @@ def checked_positions(positions: Any, shape: tuple[int, ...]) -> np.ndarray:
     outside = ((at < -0.5) | (at > np.array(shape) - 0.5)).any(axis=1)
     if outside.any():
         first = ", ".join(f"{name} {value:g}" for name, value in zip(names, at[outside][0], strict=True))
-        why = f"{int(outside.sum())} of {len(at)} positions, such as {first}, lie outside the image of {by(shape)};"
-        raise ValueError(f"{why} positions are ({', '.join(names)}), not (x, y)")
+        raise ValueError(
+            f"{int(outside.sum())} of {len(at)} positions, such as {first}, lie outside the image of {by(shape)}; "
+            f"positions are ({', '.join(names)}), not (x, y)"
+        )
     return at

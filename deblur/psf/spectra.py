@@ -16,6 +16,7 @@ import math
 import numpy as np
 import scipy
 
+from ..operators.torus import Torus, wound
 from ..solvers.whittle import power_of, tapered
 from ..tuning import estimate_noise
 
@@ -59,10 +60,8 @@ class PictureSpectrum:
 
     def transfer(self, psf: np.ndarray) -> np.ndarray:
         """|ĥ|² of a PSF where `used`, as the window smears it."""
-        m, n = (-(-s // self.side) * self.side for s in psf.shape)  # a larger PSF is folded
-        h = np.pad(psf, ((0, m - psf.shape[0]), (0, n - psf.shape[1])))
-        h = h.reshape(m // self.side, self.side, n // self.side, self.side).sum(axis=(0, 2))
-        return self.smeared(np.abs(scipy.fft.rfft2(h)) ** 2)
+        sides = (self.side, self.side)
+        return self.smeared(Torus(sides).power(wound(psf, sides)))
 
     def smeared(self, power: np.ndarray) -> np.ndarray:
         """A half spectrum of power where `used`, as the window smears it."""

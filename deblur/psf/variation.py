@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 
 from .estimate import PSFMap, centre_of_gravity, gains, placed, shift
 from .models import unit_sum
@@ -42,16 +43,14 @@ def clean(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, float]:
     The light of a volume is spread over voxels that are each fainter than the noise: there, means over neighbours are
     attenuated, and apart from them the differences from these means.
     """
-    from scipy.ndimage import uniform_filter
-
     found, left = np.zeros_like(mean), 0.0
     for side in (3, 9, 1) if mean.ndim == 3 else (1,):
-        smooth = uniform_filter(mean, side, mode="nearest") if side > 1 else np.zeros_like(mean)
+        smooth = scipy.ndimage.uniform_filter(mean, side, mode="nearest") if side > 1 else np.zeros_like(mean)
         part = mean - smooth
         g = gains(part, variance)
         found += part * g
         left += (g**2 * variance).sum() + ((1 - g) ** 2 * np.maximum(part**2 - variance, 0)).sum()
-        mean, variance = smooth, uniform_filter(variance, side, mode="nearest") / side**mean.ndim
+        mean, variance = smooth, scipy.ndimage.uniform_filter(variance, side, mode="nearest") / side**mean.ndim
     psf = unit_sum(np.maximum(found, 0))
     return psf, float(np.sqrt(left / (psf**2).sum()))
 

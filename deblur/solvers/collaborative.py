@@ -103,7 +103,7 @@ def refuses(problem: Problem) -> str | None:
 
 def memory(problem: Problem) -> float:
     """Bytes: those of the pilot or of a pass, whichever needs more."""
-    return max(admm.memory(pilot_problem(problem)), quadratic.memory(_inverse_problem(_single(problem))))
+    return max(admm.memory(pilot_problem(problem)), quadratic.memory(_inverse_problem(problem.computed_in(np.float32))))
 
 
 def prepare(problem: Problem) -> Collaborative:
@@ -122,13 +122,6 @@ def _inverse_problem(problem: Problem) -> Problem:
     )
 
 
-def _single(problem: Problem) -> Problem:
-    """The problem in float32."""
-    weights = problem.fidelity.weights
-    fidelity = replace(problem.fidelity, weights=None if weights is None else weights.astype(np.float32))
-    return replace(problem, dtype=np.dtype(np.float32), fidelity=fidelity)
-
-
 def _error(problem: Problem) -> float:
     """What an error of the PSF adds to λ of each step towards the data."""
     return 0.0 if problem.noise is None else _WRONG_PSF * problem.noise.lam * problem.operator.norm_bound**2
@@ -139,7 +132,7 @@ class Collaborative:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        inverse = _inverse_problem(_single(problem))
+        inverse = _inverse_problem(problem.computed_in(np.float32))
         self.pilot, self.inverse = admm.prepare(pilot_problem(problem)), quadratic.prepare(inverse)
         psf = problem.operator.mean_blur.psf
         torus, host = (Torus([max(256, 2 * n) for n in psf.shape], device) for device in (problem.device, CPU))
@@ -180,7 +173,8 @@ class Collaborative:
             if not _moved(problem, scene, clean) <= _TOO_FAR * white:
                 scene, words = clean, _WRONG
             return replace(pilot, scene=scale.up(scene), why=f"{pilot.why}; then {words}")
-        problem, (g, clean) = _single(problem), (a.astype(np.float32, copy=False) for a in (g, clean))
+        problem = problem.computed_in(np.float32)
+        g, clean = (a.astype(np.float32, copy=False) for a in (g, clean))
         there = None if variation is None else continued(problem.operator, variation).mean(axis=1)
         groups = [_Grouped(problem, frame) for frame in clean]
         found = self.inverse.solve(_residual(problem, g, clean))

@@ -11,7 +11,7 @@ import numpy as np
 from ..device import Array, random_signs
 from ..kernels import pixelwise
 from ..norms import combined, outer, squares, total
-from ..operators.torus import Torus
+from ..operators.torus import Torus, wound
 from ..problem import Problem
 from .noise import NoiseModel, estimate_noise_model, psf_noise, step_of
 from .start import filled
@@ -73,9 +73,8 @@ def photon_gain(problem: Problem, g: Array) -> float:
     middle = (slice((n - min(n, side)) // 2, (n + min(n, side)) // 2) for n in seen.shape[2:])
     frames = (windows[1] if windows else seen[(..., *middle)]).astype(np.float64)
     sides = frames.shape[2:]
-    folded, lines = np.zeros(np.minimum(psf.shape, sides)), [xp.asarray(np.hanning(n + 2)[1:-1]) for n in sides]
-    np.add.at(folded, np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, sides, strict=True))), psf)
-    left = tapered(Torus(sides).power(folded)).ravel()
+    lines = [xp.asarray(np.hanning(n + 2)[1:-1]) for n in sides]
+    left = tapered(Torus(sides).power(wound(psf, sides))).ravel()
     # Frequencies that differ by their sign have one power, but for rounding.
     least = np.flatnonzero(left <= (1 + 1e-9) * np.partition(left, left.size // 10)[left.size // 10])
     flat, taper = frames.reshape(-1, 1, math.prod(sides)), reduce(outer, lines).reshape(1, -1)

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
+import scipy
 
 from ..device import CPU, Array, Device, get_xp, is_cupy
 from ..kernels import fused
@@ -253,9 +254,7 @@ class SceneDomain(Domain):
             return operator.power(self._torus)
         blur = operator.shift_invariant
         if blur is not None and len(self.shape) != 2:  # a torus twice as long would be eight volumes
-            from scipy.signal import correlate
-
-            lags = correlate(blur.psf, blur.psf)
+            lags = scipy.signal.correlate(blur.psf, blur.psf)
             for axis in range(lags.ndim):
                 lags = 0.5 * (lags + np.flip(lags, axis))
             quarter = lags[tuple(slice(m - 1, None) for m in blur.psf.shape)]

@@ -290,8 +290,6 @@ def estimate_noise_model(g: Array) -> NoiseModel:
     .. [1] A. Foi, M. Trimeche, V. Katkovnik, K. Egiazarian, Practical Poissonian-Gaussian noise modeling and fitting
        for single-image raw-data, IEEE Trans. Image Process. 17 (2008) 1737-1754.
     """
-    from scipy.optimize import nnls
-
     g, power_of_two = _unit(g)
     blocks, freedom = _noise_blocks(g, _SIDES[1:])
     means, _, least = np.concatenate(blocks, axis=1)
@@ -307,7 +305,7 @@ def estimate_noise_model(g: Array) -> NoiseModel:
         variances = np.array([power * line[part].mean() for power, part in zip(quiet, parts, strict=True)])
         weight = 1 / variances
         for _ in range(6):
-            (square, gain), _ = nnls(sides * weight[:, None], (variances - rounding) * weight)
+            (square, gain), _ = scipy.optimize.nnls(sides * weight[:, None], (variances - rounding) * weight)
             square, gain = square + rounding, gain / unit
             fidelity = np.maximum(gain * values + square, np.finfo(float).tiny)
             weight = np.minimum(fidelity / variances, 1) ** 2 / fidelity

@@ -194,7 +194,9 @@ class _Schwarz:
         psf, lengths = border.blur.psf, embedding.lengths
         if len(border.bands) == 2:
             sizes = [*zip(border.shape, border.depth, psf.shape, strict=True)]
-            pixels = math.prod(e + _beyond(m) for _, e, m in sizes) - math.prod(_beyond(m) for _, _, m in sizes)
+            beyond = [_beyond(m) for m in psf.shape]
+            # A patch is an L along the border.
+            pixels = math.prod(e + b for e, b in zip(border.depth, beyond, strict=True)) - math.prod(beyond)
             worth = problem.reuse or pixels**2 <= problem.frames * math.prod(border.shape)
             if worth and all(n >= 2 * (2 * e + m) for n, e, m in sizes):
                 kernel = embedding.torus.response(embedding.inverse)

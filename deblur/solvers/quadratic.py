@@ -29,6 +29,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+import scipy
 
 from ..device import Array, Map, Shape, freed
 from ..errors import ConvergenceError
@@ -90,11 +91,9 @@ def memory(problem: Problem) -> float:
 
 def _fitting(weights: Array, psf: Shape, times: list[float]) -> int:
     """How many smoothings fit into a hole of the weights with the PSF; 0 if no wide hole."""
-    from scipy.ndimage import maximum_filter
-
     hole = [1] * (weights.ndim - len(psf))
     sizes = ([*hole, *(n + int(4 * math.sqrt(2 * t)) for n in psf)] for t in times)
-    count = sum(float(maximum_filter(weights, size).min()) == 0 for size in sizes)
+    count = sum(float(scipy.ndimage.maximum_filter(weights, size).min()) == 0 for size in sizes)
     return count if count > 1 else 0
 
 
@@ -156,7 +155,7 @@ class Quadratic:
     @cached_property
     def _exact(self) -> Quadratic:
         """The same in float64."""
-        return Quadratic(self.problem.in_float64)
+        return Quadratic(self.problem.computed_in(FLOAT64))
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Solve for each frame and channel by itself; see `deblur.problem.Factor`.

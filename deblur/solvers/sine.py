@@ -250,7 +250,7 @@ class _Antireflective(Direct):
             values = cosine_symbol(quarter, (row_angles, col_angles), problem.device)
             part = _Part(values, (xp.asarray(p), xp.asarray(q)), problem.lam)
             self._parts.append(((..., xp.asarray(row_index)[:, None], xp.asarray(col_index)), part))
-        if close_to_singular(double := problem.in_float64):
+        if close_to_singular(double := problem.computed_in(FLOAT64)):
             refuse_singular(double, blur.norm_bound**2, partial(self._solved, right=True), most=0.05)
 
     def _coordinates(self, x: Array) -> Array:

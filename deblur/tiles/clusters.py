@@ -70,8 +70,12 @@ def cluster(
 def visible_gpus(count: int) -> list[str]:
     """The names of so many GPUs: by number, or as CUDA_VISIBLE_DEVICES has them, which hides all if it is empty."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = [str(i) for i in range(count)] if given is None else [n for n in given.split(",") if n.strip()]
+    if given is None:
+        return [str(i) for i in range(count)]
+    names = [name for name in given.split(",") if name.strip()]
     if len(names) < count:
-        why = f"CUDA_VISIBLE_DEVICES is {given!r} and shows {len(names)} GPUs, but {count} are requested (--gpus):"
-        raise ValueError(f"{why} request fewer, or unset it")
+        raise ValueError(
+            f"CUDA_VISIBLE_DEVICES is {given!r} and shows {len(names)} GPUs, but {count} are requested (--gpus): "
+            "request fewer, or unset it"
+        )
     return names[:count]

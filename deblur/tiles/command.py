@@ -28,8 +28,10 @@ def wants(args: argparse.Namespace, psf: Any) -> bool:
     if store and args.psf_grid:
         raise ValueError("--psf-grid does not work with tiles: restore the image whole")
     if store and args.blind:
-        why = "--blind does not work with tiles: estimate the PSF first (deblur psf blurred IN --size N -o psf.npy),"
-        raise ValueError(f"{why} and pass it with --psf")
+        raise ValueError(
+            "--blind does not work with tiles: estimate the PSF first (deblur psf blurred IN --size N -o psf.npy), "
+            "and pass it with --psf"
+        )
     idle = dict.fromkeys(("bits", "clip", "rescale") if store else (), "a zarr store holds every number")
     idle |= {} if store else dict.fromkeys(of_tiles, "OUT is no .zarr")
     idle |= {} if volume else {"views": "the PSF is in 2-D, and views are of volumes"}
@@ -89,8 +91,10 @@ def reconstruct(
     if not report.ok:
         print(*(f"deblur: {failure}" for failure in report.failed), sep="\n", file=sys.stderr)
         tiles = report.written + report.kept + len(report.failed)
-        why = f"{len(report.failed)} of {tiles} tiles could not be restored and are NaN in {args.output};"
-        raise ConvergenceError(f"{why} all others are written, and the same command tries those again")
+        raise ConvergenceError(
+            f"{len(report.failed)} of {tiles} tiles could not be restored and are NaN in {args.output}; "
+            "all others are written, and the same command tries those again"
+        )
     return 0
 
 

@@ -148,8 +148,10 @@ class _Task:
         self.size = _sides(shape, "shape", len(shape) if np.iterable(shape) else 1)
         axes = len(self.size)
         if isinstance(check_lam(lam), str):
-            why = f"plan_tiles needs λ as a number, not the rule {lam!r}, which needs the image: choose it once on a"
-            raise TypeError(f"{why} part of the image, with deblur.choose_lambda")
+            raise TypeError(
+                f"plan_tiles needs λ as a number, not the rule {lam!r}, which needs the image: choose it once on a "
+                "part of the image, with deblur.choose_lambda"
+            )
         self.tolerance = as_number(given["tolerance"])
         if not (0 < self.tolerance < 1):
             raise ValueError(f"tolerance is a part of the range, between 0 and 1, not {given['tolerance']!r}")
@@ -250,7 +252,10 @@ def plan_tiles(psf: Any, lam: float, shape: Sequence[int], **options: Unpack[Pla
 def _measured(task: _Task) -> TilePlan:
     """The plan of a method whose seam cannot be predicted."""
     overlaps = [task.overlap] if task.overlap else [tuple(k * m for m in task.psf) for k in (4, 2, 1)]
-    tile, overlap = next(((t, d) for d in overlaps if (t := _tile(task, d))), (None, overlaps[-1]))
+    for overlap in overlaps:
+        tile = _tile(task, overlap)
+        if tile is not None:
+            break
     if tile is None:
         why = f"no tile with an overlap of {by(overlap)} pixels fits {format_bytes(task.memory)}"
         return _whole_or_none(task, why)

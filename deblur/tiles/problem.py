@@ -140,8 +140,10 @@ def decide(
         if not request.linear:
             del options["prior"]
     if request.method == "richardson-lucy" and lam == 0 and problem.stop.rtol is None:
-        why = "richardson-lucy without λ stops where its own rule says, at another iteration in each tile: that leaves"
-        raise MethodError(f"{why} seams whatever the overlap; give λ above 0, or rtol")
+        raise MethodError(
+            "richardson-lucy without λ stops where its own rule says, at another iteration in each tile: that leaves "
+            "seams whatever the overlap; give λ above 0, or rtol"
+        )
     if problem.asked and request.noise is None:  # methods would estimate it from each tile
         options["noise"] = float(estimate_noise(samples().astype(np.float64), axes=problem.axes))
     if problem.quadratic and not request.linear and problem.stop.rtol is None:

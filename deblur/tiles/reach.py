@@ -29,7 +29,7 @@ import scipy
 
 from ..device import Array
 from ..operators.natural import TAPS
-from ..operators.torus import Torus
+from ..operators.torus import Torus, wound
 from ..pool import pool
 from ..problem import Problem
 from ..terms import ORDER, REGULARIZERS, first_difference_power
@@ -71,10 +71,7 @@ class Reach:
     def __init__(self, problem: Problem, axis: int, lengths: Sequence[int]) -> None:
         torus, psf, origin = Torus(lengths), problem.blur.psf, problem.blur.origin
         # A PSF longer than the torus wraps round it, as k itself does.
-        folded = np.zeros([min(m, n) for m, n in zip(psf.shape, lengths, strict=True)])
-        where = np.ix_(*(np.arange(m) % n for m, n in zip(psf.shape, lengths, strict=True)))
-        np.add.at(folded, tuple(where), psf)
-        h = torus.spectrum(folded, [o % n for o, n in zip(origin, lengths, strict=True)])
+        h = torus.spectrum(wound(psf, lengths), [o % n for o, n in zip(origin, lengths, strict=True)])
         spectrum = multiplier(torus, h, problem)
         self.top = float(abs(spectrum).max())
         k = np.moveaxis(torus.synthesise(spectrum, overwrite=True), axis, 0)
@@ -128,8 +125,10 @@ def multiplier(torus: Torus, h: Array, problem: Problem) -> Array:
     else:
         power += lam * sum(grid) ** ORDER[REGULARIZERS[regularizer][0].differences]
     if not float(power.min()) > np.finfo(np.float64).eps * float(power.max()):
-        why = f"with {problem.strength} the influence of a pixel has no end: the PSF removes some frequencies"
-        raise ValueError(f"{why} altogether; give a larger λ, such as 1e-4 ‖H‖²")
+        raise ValueError(
+            f"with {problem.strength} the influence of a pixel has no end: the PSF removes some frequencies "
+            "altogether; give a larger λ, such as 1e-4 ‖H‖²"
+        )
     k = h.conj()
     k /= power
     return k

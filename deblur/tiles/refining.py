@@ -67,8 +67,10 @@ def refined(tiling: Tiling, img: Any) -> Any:
     for _, out, change in itertools.islice(passes(tiling, img, plan.passes), MORE_PASSES + 1):
         if plan.seam_once * change <= plan.tolerance * (tiling.range or 1.0):
             return out
-    why = f"after {plan.passes + MORE_PASSES} passes tiles still change by {change / tiling.range:.1e} of the range;"
-    raise ConvergenceError(f"{why} give a larger λ, a larger tolerance or more memory")
+    raise ConvergenceError(
+        f"after {plan.passes + MORE_PASSES} passes tiles still change by {change / tiling.range:.1e} of the range; "
+        "give a larger λ, a larger tolerance or more memory"
+    )
 
 
 def passes(tiling: Tiling, img: Any, first: int) -> Iterator[tuple[int, Any, float]]:

@@ -122,8 +122,10 @@ class Tiling:
         rest["dtype"] = self.dtype.name
         psfs = h[None] if h.ndim == len(layout.space) else h
         if len(psfs) not in (1, layout.frames):
-            why = f"the PSF has shape {h.shape}; it may have one axis for each of the image's, {layout.space}, or one"
-            raise ValueError(f"{why} more, for one for each frame ({layout.frames})")
+            raise ValueError(
+                f"the PSF has shape {h.shape}; it may have one axis for each of the image's, {layout.space}, or one "
+                f"more, for one for each frame ({layout.frames})"
+            )
         if isinstance(lam, str) and psfs.ndim == 3:
             psfs = np.stack([without_cut_off_noise(one) for one in psfs])
         self._psf_shape, self.side = psfs.shape[1:], round(_SAMPLE ** (2 / len(layout.space)))

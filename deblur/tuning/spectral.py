@@ -52,6 +52,7 @@ from functools import partial
 from itertools import chain
 
 import numpy as np
+import scipy
 
 from ..device import Array, Device, as_real, check_finite, get_xp, is_cupy, random_signs
 from ..errors import as_number, check_choice, check_count
@@ -128,10 +129,11 @@ def _discrepancy(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray, nois
         return float(lambdas[-1]), words.format("below", "up to the largest", values[-1], meaning), False
     at = int(np.searchsorted(values, noise))
     bracket = (math.log(lambdas[max(at - 1, 0)]), math.log(lambdas[at]))
-    from scipy.optimize import brentq
 
-    root = brentq(lambda t: math.sqrt(sums.residual(math.exp(t)) / sums.pixels) - noise, *bracket, xtol=1e-6)
-    return math.exp(root), "", True
+    def beyond(t: float) -> float:
+        return math.sqrt(sums.residual(math.exp(t)) / sums.pixels) - noise
+
+    return math.exp(scipy.optimize.brentq(beyond, *bracket, xtol=1e-6)), "", True
 
 
 def _corner(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray) -> Search:

@@ -16,8 +16,8 @@ import scipy.ndimage
 
 from deblur import compare
 from deblur.compare import Comparison, Row, Settings, make_cases, tables
-from deblur.compare.page import quality_against_time
-from deblur.compare.pictures import LEVELS, as_8_bit, encode
+from deblur.compare.page import LEVELS, encode, quality_against_time
+from deblur.compare.store import as_8_bit
 
 VOID = {"meta", "img", "input", "br"}
 
@@ -144,7 +144,7 @@ def test_page_stays_below_5_mb(rng):
 
 
 def test_more_pictures_than_fit_are_left_out_and_it_is_said(monkeypatch, rng):
-    monkeypatch.setattr("deblur.compare.pictures.PAGE_BYTES", 1500)
+    monkeypatch.setattr("deblur.compare.page.PAGE_BYTES", 1500)
     uris, remark = encode({f"p{i}": rng.integers(0, 256, (64, 64)).astype(np.uint8) for i in range(30)})
     assert 5 < len(uris) < 30
     assert sum(map(len, uris.values())) <= 1500
@@ -152,11 +152,11 @@ def test_more_pictures_than_fit_are_left_out_and_it_is_said(monkeypatch, rng):
 
 
 def test_a_page_with_pictures_left_out_is_whole(found, monkeypatch):
-    monkeypatch.setattr("deblur.compare.pictures.LEVELS", LEVELS[-1:])
+    monkeypatch.setattr("deblur.compare.page.LEVELS", LEVELS[-1:])
     monkeypatch.setattr("deblur.compare.page._plots", lambda *_: {"quality": [], "lcurves": [], "convergence": []})
     counts = set()
     for budget in range(0, 4000, 570):
-        monkeypatch.setattr("deblur.compare.pictures.PAGE_BYTES", budget)
+        monkeypatch.setattr("deblur.compare.page.PAGE_BYTES", budget)
         parsed = Page(found.to_html())
         counts.add(sum(tag == "img" for tag, _ in parsed.tags))
         for _, attributes in parsed.tags:
