@@ -15,29 +15,6 @@ GNU Octave's image package differs in places from what MATLAB documents; each
 function says where, and which side is taken.
 """
 
-from .deconvolution import deconvreg, deconvwnr
-from .filters import fspecial, imfilter
-from .listings import filter2matrix, im2vector, reconstruction, vector2im
-from .lucy import deconvblind, deconvlucy
-from .measures import immse, psnr
-from .noise import imnoise
-from .transfer import edgetaper, otf2psf, psf2otf
+import lazy_loader
 
-__all__ = [
-    "deconvblind",
-    "deconvlucy",
-    "deconvreg",
-    "deconvwnr",
-    "edgetaper",
-    "filter2matrix",
-    "fspecial",
-    "im2vector",
-    "imfilter",
-    "immse",
-    "imnoise",
-    "otf2psf",
-    "psf2otf",
-    "psnr",
-    "reconstruction",
-    "vector2im",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
