@@ -265,21 +265,19 @@ def _random_bits(shape: tuple[int, ...]) -> np.ndarray:
     return np.packbits(np.random.default_rng(0).integers(0, 2, shape).astype(bool))
 
 
-def float_dtype(*arrays: Array, name: str = "") -> np.dtype:
-    """The dtype to compute in: float32 if every array is float16/float32 of any byte order, else float64.
+def float_dtype(a: Array, name: str = "") -> np.dtype:
+    """The dtype to compute in: float32 for float16 and float32 of any byte order, else float64.
 
     Raises
     ------
     TypeError
         For complex, object and string arrays.
     """
-    for a in arrays:
-        if np.dtype(a.dtype).kind not in "biuf":
-            kind = np.dtype(a.dtype).kind
-            way = {"c": ": take .real, or abs(...)", "O": ": .astype(float) makes them of what holds numbers"}
-            raise TypeError(f"{name}real numbers are needed, not dtype {a.dtype}{way.get(kind, '')}")
-    small = all(a.dtype.kind == "f" and a.dtype.itemsize <= 4 for a in arrays)
-    return np.dtype(np.float32 if small and arrays else np.float64)
+    kind = a.dtype.kind
+    if kind not in "biuf":
+        way = {"c": ": take .real, or abs(...)", "O": ": .astype(float) makes them of what holds numbers"}
+        raise TypeError(f"{name}real numbers are needed, not dtype {a.dtype}{way.get(kind, '')}")
+    return np.dtype(np.float32 if kind == "f" and a.dtype.itemsize <= 4 else np.float64)
 
 
 def hidden(a: Any) -> np.ndarray | None:
@@ -337,7 +335,7 @@ def as_real(a: Any, name: str, dtype: Any = None) -> Array:
     Raises
     ------
     TypeError
-        As `plain` and `float_dtype`.
+        As `unwrapped` and `float_dtype`.
     """
     a = unwrapped(a, name)
     own = float_dtype(a, name=f"{name}: ")

@@ -31,7 +31,6 @@ from dataclasses import replace
 from functools import reduce
 
 import numpy as np
-import scipy
 
 from .device import Array, get_xp
 from .errors import ConvergenceError
@@ -87,11 +86,7 @@ class _Preconditioner:
 
     def __init__(self, problem: Problem) -> None:
         operator, lam = problem.linear_form.operator, problem.lam
-        psf = operator.mean_blur.psf
-        lengths = [
-            n if operator.boundary.wraps else scipy.fft.next_fast_len(n + m - 1, real=True)
-            for n, m in zip(operator.scene_shape, psf.shape, strict=True)
-        ]
+        psf, lengths = operator.mean_blur.psf, operator.mean_blur.torus().lengths
         w = problem.fidelity.weights
         weight, most = (1.0, 1.0) if w is None else (float(w.mean()), float(w.max()))
         powers = [first_difference_power(n, True, np) for n in lengths]

@@ -348,39 +348,6 @@ class _Run:
             self.problem.stop.report(len(self.worst), max(primal, dual))
 
 
-class DataStep:
-    """The proximal step of the data fidelity: x near the minimiser of D(K x) + ρ/2 ‖x − t‖², for plug and play.
-
-    Attributes
-    ----------
-    scale : float
-        The standard deviation of the image.
-    rtol : float
-        Relative residual at which an iteration may stop.
-    """
-
-    def __init__(self, problem: Problem, steps: Steps) -> None:
-        schedule = Schedule(problem, *steps.measure())
-        self._steps, self.scale, self.rtol = steps, steps.scale, schedule.rtol
-        steps.begin(schedule.rho)
-
-    @property
-    def x(self) -> Array:
-        """The scene on the domain."""
-        return self._steps.x
-
-    def advance(self, t: Array, rho: float, count: int) -> tuple[float, float, float]:
-        """`count` iterations from the last x, at most 10: D, and the data's relative primal and dual residual."""
-        steps = self._steps
-        steps.t[-1][0][...] = t
-        steps.rho[-1] = rho
-        steps.prepare(0.0, self.rtol, armed=False)
-        steps.submit(count)
-        last = steps.collect()[0][-1]
-        primal, dual = steps.relative(last)[0].tolist()
-        return float(last[0, 0]), primal, dual
-
-
 def first_frames(solution: Solution, count: int) -> Solution:
     """The solution of the first `count` frames, to begin from where they are solved alone."""
     state = solution.state.copy(count) if isinstance(solution.state, State) else None

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from ..device import Array, Device, get_xp
+from ..device import Array, Device
 from ..norms import combined
 from ..operators.blur import Blur
 
@@ -78,45 +78,42 @@ class Border:
         self.ends = [(min(e, n), max(n - e, min(e, n))) for n, e in zip(self.shape, self.depth, strict=True)]
         (top, bottom), (left, right) = self.ends
         rows, cols = self.shape
-        self._sides = left + cols - right  # border pixels of a row that lies on no edge itself
-        self.size = (top + rows - bottom) * cols + (bottom - top) * self._sides
-        self.bands = {}
+        self.size = rows * cols - (bottom - top) * (right - left)
+        self.bands, self._by_width = {}, dict[int, Array]()
         if self.banded:
             for axis, shape in enumerate(((2 * self.depth[0], cols), (rows, 2 * self.depth[1]))):
                 if self.depth[axis]:
                     self.bands[axis] = Blur(blur.psf, shape, blur.boundary, origin=blur.origin)
 
-    def position(self, row: Array, col: Array) -> Array:
-        """Where in a border vector pixels of the border are."""
-        xp = get_xp(row)
-        (top, bottom), (left, right) = self.ends
-        cols = self.shape[1]
-        beside = top * cols + (row - top) * self._sides + col - xp.where(col >= right, right - left, 0)
-        below = top * cols + (bottom - top) * self._sides + (row - bottom) * cols + col
-        return xp.where(row < top, row * cols + col, xp.where(row < bottom, beside, below))
-
     @cached_property
-    def _edges(self) -> list[Array]:
+    def _edges(self) -> list[np.ndarray]:
         """Along each axis, the places of the edges' pixels."""
-        xp = self.device.xp
-        pairs = zip(self.ends, self.shape, strict=True)
-        return [xp.concatenate([xp.arange(a), xp.arange(b, n)]) for (a, b), n in pairs]
+        return [np.r_[:a, b:n] for (a, b), n in zip(self.ends, self.shape, strict=True)]
 
     @cached_property
-    def _flat(self) -> dict[int, Array]:
-        """Flat places of the border's pixels, by the length of an image's rows."""
-        xp, (rows, cols), (top, bottom) = self.device.xp, self.shape, self.ends[0]
-        middle = (xp.arange(top, bottom)[:, None] * cols + self._edges[1]).ravel()
-        return {cols: xp.concatenate([xp.arange(top * cols), middle, xp.arange(bottom * cols, rows * cols)])}
+    def _flat(self) -> np.ndarray:
+        """Flat places of the border's pixels, increasing."""
+        (rows, cols), (top, bottom) = self.shape, self.ends[0]
+        middle = np.arange(top, bottom)[:, None] * cols + self._edges[1]
+        return np.r_[: top * cols, middle.ravel(), bottom * cols : rows * cols]
+
+    def position(self, row: np.ndarray, col: np.ndarray) -> np.ndarray:
+        """Where in a border vector pixels of the border are."""
+        return np.searchsorted(self._flat, row * self.shape[1] + col)
 
     @cached_property
     def _places(self) -> list[Array]:
         """Where in a border vector the pixels of the two edges along each axis are, (2 depth, length)."""
-        (rows, cols), xp = self.shape, self.device.xp
-        return [
-            self.position(self._edges[0][:, None], xp.arange(cols)),
-            self.position(xp.arange(rows), self._edges[1][:, None]),
-        ]
+        (rows, cols), (high, wide) = map(np.arange, self.shape), self._edges
+        places = self.position(high[:, None], cols), self.position(rows, wide[:, None])
+        return [self.device.xp.asarray(at) for at in places]
+
+    def _in_images(self, width: int) -> Array:
+        """Flat places of the border's pixels in images whose rows have so many pixels."""
+        if width not in self._by_width:
+            row, col = divmod(self._flat, self.shape[1])
+            self._by_width[width] = self.device.xp.asarray(row * width + col)
+        return self._by_width[width]
 
     @cached_property
     def _shares(self) -> Array:
@@ -130,15 +127,11 @@ class Border:
 
     def take(self, x: Array) -> Array:
         """The border of images: (k, M, N) to (k, size)."""
-        return x.reshape(x.shape[0], -1)[:, self._flat[self.shape[1]]]
+        return x.reshape(x.shape[0], -1)[:, self._in_images(self.shape[1])]
 
     def put(self, s: Array, out: Array) -> Array:
         """Write border vectors (k, size) into contiguous images (k, M or more, N or more), and return them."""
-        cols, width = self.shape[1], out.shape[2]
-        if width not in self._flat:
-            flat = self._flat[cols]
-            self._flat[width] = flat // cols * width + flat % cols
-        out.reshape(len(out), -1)[:, self._flat[width]] = s
+        out.reshape(len(out), -1)[:, self._in_images(out.shape[2])] = s
         return out
 
     def cut(self, z: Array, axis: int) -> Array:

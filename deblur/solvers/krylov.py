@@ -47,31 +47,20 @@ def gmres(
         return product(precondition(v))
 
     step = Repeated(both, 2) if capture else both
-    # The small matrices live on the host in float64: a few numbers an iteration. Givens rotations keep
-    # the Hessenberg matrices triangular and rhs[:, j] the norm that is left.
-    triangle = np.zeros((k, limit + 1, limit))
-    rhs = np.zeros((k, limit + 1))
-    rotations: list[tuple[np.ndarray, np.ndarray]] = []
-    rhs[:, 0], j = basis.norm, 0
-    while not finished(j, abs(rhs[:, j])) and j < limit:
+    # The small matrices live on the host in float64: a few numbers an iteration. With the row w that begins with 1 and
+    # has w H = 0 for the Hessenberg matrix H, the residual is ‖c‖ / ‖w‖.
+    hessenberg, w, j = np.zeros((k, limit + 1, limit)), np.eye(1, limit + 1).repeat(k, axis=0), 0
+    while not finished(j, basis.norm / np.linalg.norm(w, axis=1)) and j < limit:
         # A frame whose space is exhausted (norm 0) goes on with zeros, which change nothing.
-        column = triangle[:, :, j]
-        column[:, : j + 2] = basis.orthogonalise(step(basis.grow()))
-        norm = column[:, j + 1].copy()
-        for i, (cos, sin) in enumerate(rotations):
-            upper = cos * column[:, i] + sin * column[:, i + 1]
-            column[:, i + 1] = cos * column[:, i + 1] - sin * column[:, i]
-            column[:, i] = upper
-        length = np.hypot(column[:, j], norm)
-        some = np.where(length > 0, length, 1)
-        cos, sin = np.where(length > 0, column[:, j] / some, 1.0), norm / some
-        rotations.append((cos, sin))
-        column[:, j], column[:, j + 1] = some, 0
-        rhs[:, j + 1], rhs[:, j] = -sin * rhs[:, j], cos * rhs[:, j]
+        hessenberg[:, : j + 2, j] = column = basis.orthogonalise(step(basis.grow()))
+        seen = (column[:, :-1] * w[:, : j + 1]).sum(axis=1)
+        w[:, j + 1] = (-seen / np.maximum(column[:, -1], 1e-100)).clip(-1e150, 1e150)
         j += 1
     if j == 0:
         return get_xp(c).zeros_like(c), 0
-    return precondition(basis.combination(np.linalg.solve(triangle[:, :j, :j], rhs[:, :j, None])[..., 0])), j
+    q, r = np.linalg.qr(hessenberg[:, : j + 1, :j])
+    y = np.linalg.solve(r + np.eye(j) * (r == 0), q[:, 0, :, None] * basis.norm[:, None, None])
+    return precondition(basis.combination(y[..., 0])), j
 
 
 class _Basis:

@@ -28,7 +28,8 @@ from ..errors import ConvergenceError
 from ..norms import norms_of
 from ..problem import Denoiser, Problem, Solution, history_of
 from . import admm
-from .domain import Domain
+from .schedule import Schedule
+from .splits import Steps
 
 #: First denoising strength over the image's standard deviation, steps until the last strength, and all steps.
 _FIRST, _FALL, _ITERATIONS = 0.5, 16, 40
@@ -63,16 +64,18 @@ class PlugAndPlay(admm.Admm):
             If the denoiser returns another shape, or NaN.
         """
         with self.steps(self.problem, g, held=True) as steps:
-            return _solve(self.problem, self.domain, admm.DataStep(self.problem, steps))
+            return _solve(self.problem, steps)
 
 
-def _solve(problem: Problem, domain: Domain, steps: admm.DataStep) -> Solution:
+def _solve(problem: Problem, steps: Steps) -> Solution:
     assert problem.denoiser is not None
-    xp, pinned = problem.xp, domain.pinned
+    schedule = Schedule(problem, *steps.measure())
+    steps.begin(schedule.rho)
+    xp, pinned = problem.xp, steps.domain.pinned
     asked = problem.stop.max_iterations
     last = 1.5 * math.sqrt(problem.lam)
     first = max(_FIRST * steps.scale, last)
-    scene = (..., *domain.scene)
+    scene = (..., *steps.domain.scene)
     z, dual, rho = steps.x.copy(), xp.zeros_like(steps.x), 0.0
     objective: list[float] = []
     worst: list[tuple[float, float]] = []
@@ -83,7 +86,7 @@ def _solve(problem: Problem, domain: Domain, steps: admm.DataStep) -> Solution:
         sigma = first * (last / first) ** min((n - 1) / _FALL, 1.0)
         before_rho, rho = rho, problem.lam / sigma**2
         dual *= before_rho / rho
-        value, *residuals = steps.advance(z - dual, rho, 4)
+        value, *residuals = _data_step(steps, z - dual, rho, schedule.rtol)
         shown = steps.x + dual
         before = z[scene]
         z = xp.zeros_like(shown) if pinned else shown.copy()
@@ -101,18 +104,29 @@ def _solve(problem: Problem, domain: Domain, steps: admm.DataStep) -> Solution:
                 "another denoiser"
             )
         problem.stop.report(n, max(worst[-1]))
-        converged = n > _FALL and max(worst[-1]) <= steps.rtol
+        converged = n > _FALL and max(worst[-1]) <= schedule.rtol
         if converged:
             break
     why = (
         f"after {n} calls of the denoiser, the last of strength {sigma:.3g}, the relative residual is "
-        f"{worst[-1][0]:.1e} and the change {worst[-1][1]:.1e} (tolerance {steps.rtol:.1e})"
+        f"{worst[-1][0]:.1e} and the change {worst[-1][1]:.1e} (tolerance {schedule.rtol:.1e})"
     )
     if not converged and asked is None and max(worst[-1]) <= _ENOUGH:
         converged = True
         why = f"the schedule has ended, with residual and change of at most {_ENOUGH:g}: {why}"
     history = history_of(objective, *zip(*worst, strict=True))
     return Solution(xp.ascontiguousarray(z[scene]), n, converged, why, history)
+
+
+def _data_step(steps: Steps, t: Array, rho: float, rtol: float) -> tuple[float, float, float]:
+    """Move x near the minimiser of D(K x) + ρ/2 ‖x − t‖²: D, and the data's relative primal and dual residual."""
+    steps.t[-1][0][...] = t
+    steps.rho[-1] = rho
+    steps.prepare(0.0, rtol, armed=False)
+    steps.submit(4)
+    last = steps.collect()[0][-1]
+    primal, dual = steps.relative(last)[0].tolist()
+    return float(last[0, 0]), primal, dual
 
 
 def _as_image(frame: Array) -> Array:

@@ -54,7 +54,7 @@ from itertools import chain
 import numpy as np
 import scipy
 
-from ..device import Array, Device, as_real, check_finite, get_xp, is_cupy, random_signs
+from ..device import Array, Device, as_real, check_finite, get_xp, random_signs
 from ..errors import as_number, check_choice, check_count
 from ..normalization import Scale, shifted
 from ..norms import largest, squares
@@ -435,24 +435,18 @@ def _bidiagonalized(
     # λ as that of the image, which keeps their ratio, the GCV function, consistent.
     signs = random_signs((1, *g.shape[1:]), g.dtype, get_xp(g))
     images, random = slice(len(g)), slice(len(g), None)
-    if is_cupy(g):  # as one stack, which takes half the launches
-        bases = probe = Bidiagonalization(operator, get_xp(g).concatenate([g, signs]), keep=False)
-    else:
-        probe, random = Bidiagonalization(operator, signs, keep=False), slice(None)
-        bases = Bidiagonalization(operator, g, keep=False)
+    bases = Bidiagonalization(operator, get_xp(g).concatenate([g, signs]), keep=False)
     most = min(max_steps, math.prod(operator.image_shape), math.prod(operator.scene_shape))
     check, still, last = 12, 0, None  # steps at the next evaluation; successive evaluations with the same λ
     while True:
         bases.advance(min(check, most) - bases.steps)
-        if probe is not bases:
-            probe.advance(bases.steps - probe.steps)
         exhausted = bases.ended(images)
         ended = bases.steps >= most or exhausted
         check = math.ceil(1.25 * bases.steps)
         if not (ended or still):
             bases.ahead(min(check, most) - bases.steps)  # while the host evaluates the sums so far
         words = f"a bidiagonalisation of {bases.steps} steps"
-        sums = FilterSums(*bases.measure(images), *probe.measure(random), len(g), words)
+        sums = FilterSums(*bases.measure(images), *bases.measure(random), len(g), words)
         choice = choose(sums)
         if last is not None:
             # A λ at the end of the range stands still although the residual there does not yet.
