@@ -374,13 +374,13 @@ def from_spectrum(
         choice = choose_from(sums, "gcv", None, "not used", bounds=bounds)
         implied, power = math.sqrt(sums.implied_variance(choice.lam)), float(sums.power.sum())
         most = _LEAK * math.sqrt(power / sums.pixels)
-        leaks, raised = implied <= most, _coloured(choice, sums, True)
+        raised = _coloured(choice, sums, True)
         if math.sqrt(sums.implied_variance(raised.lam)) > most:
             choice = raised
         sound = choice.converged and energy <= _HIDDEN * power
-        sound = sound and not (
-            leaks and implied > _SEEN * noise_level(first[middle], None if blur is None else blur.psf, first.ndim)
-        )
+        if sound and implied <= most:  # what leaks from the taper may pass for noise
+            psf = None if blur is None else blur.psf
+            sound = implied <= _SEEN * noise_level(first[middle], psf, first.ndim)
         if blur is None:
             choice = _raised(choice, math.sqrt(2), "parts only resemble the whole")
         choices.append(_cautious(choice, sums) if sound else None)
