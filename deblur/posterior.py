@@ -66,7 +66,7 @@ from .errors import as_number, check_callback, check_choice, check_count, genera
 from .linalg import cholesky, gets
 from .masks import check_weights
 from .methods import METHODS
-from .operators.natural import TAPS
+from .operators.natural import scenes
 from .probing import Counted, drawn, probe, symbol
 from .problem import Problem, Stop
 from .solvers import cosine, fourier, kronecker, sine
@@ -363,18 +363,11 @@ def _diagonal(problem: Problem, name: str) -> Array:
         transform, kind = (scipy.fft.idct, 2) if name == "dct" else (scipy.fft.dst, 1)
         vectors = [transform(np.eye(n), type=kind, axis=0, norm="ortho") for n in problem.operator.image_shape]
     for axis, columns in enumerate(vectors):  # the eigenvectors are outer products of them
-        squares = xp.asarray(_mixing(problem, columns) ** 2)
+        if problem.regularizer == "natural":
+            columns = scenes(columns.T, problem.operator.boundary, 1).T
+        squares = xp.asarray(columns**2)
         inverse = xp.moveaxis(xp.tensordot(squares, inverse, (1, axis)), 0, axis)
     return inverse
-
-
-def _mixing(problem: Problem, vectors: np.ndarray) -> np.ndarray:
-    """The columns, vectors along one axis, as B of the regularizer "natural" mixes them."""
-    if problem.regularizer != "natural":
-        return vectors
-    boundary = problem.operator.boundary
-    wide = vectors if boundary.open else boundary.extend(vectors, 0, 1, 1)
-    return TAPS[0] * (wide[:-2] + wide[2:]) + TAPS[1] * wide[1:-1]
 
 
 def _cholesky(problem: Problem) -> Array:
