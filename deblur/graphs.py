@@ -17,7 +17,6 @@ from .pool import holding, pool
 
 #: Bytes of cuBLAS's own workspace on each stream of a graph: what it takes by itself on a Hopper GPU.
 CUBLAS_BYTES = 32 << 20
-ENABLED = True
 
 _thread = threading.local()
 _lock = threading.Lock()
@@ -223,7 +222,7 @@ def replay(name: str, work: Callable[[Array], Any], like: Array) -> Iterator[Cac
     Nor is a part of what this decides about, which would be captured twice.
     """
     cache, free = pool(like.device.id), capturing() is None and not getattr(_thread, "decided", False)
-    if not (ENABLED and free) or 4 * like.nbytes > cache.budget / 2:
+    if not free or 4 * like.nbytes > cache.budget / 2:
         yield None
         return
     key = ("graph", name, like.shape, like.dtype.char)

@@ -48,9 +48,7 @@ class Method:
     summary : str
         One line for help texts.
     module : str
-        Where it is implemented, below `deblur.solvers`; by default a module of the method's name.
-    attribute : str
-        The object in that module that offers `refuses`, `memory` and `prepare`; empty for the module itself.
+        What offers `refuses`, `memory` and `prepare`, below `deblur.solvers`; by default of the method's name.
     iterative : bool
         Whether it stops at a tolerance.
     linear : bool
@@ -76,7 +74,6 @@ class Method:
     name: str
     summary: str
     module: str = ""
-    attribute: str = ""
     iterative: bool = False
     linear: bool = False
     shift_invariant: bool = False
@@ -95,7 +92,7 @@ class Method:
     @cached_property
     def _solver(self) -> Solver:
         loaded = import_module(f"deblur.solvers.{self.module}")
-        return loaded.Dense(self.attribute) if self.module == "dense" else loaded
+        return loaded.Dense(self.name) if self.module == "dense" else loaded
 
     def refuses(self, problem: Problem) -> str | None:
         """None if the method serves the problem, else the reason in words."""
@@ -200,10 +197,10 @@ METHODS: dict[str, Method] = {
             "hybrid-lsqr", "Golub-Kahan bidiagonalisation; any PSF and boundary", iterative=True, shift_invariant=False
         ),
         _linear("banded", "banded Cholesky; small images, or λ too small to iterate", flat=True),
-        _linear("cholesky", "dense Cholesky of HHᵀ + λI", "dense", "cholesky"),
-        _linear("gauss-jordan", "dense Gauss-Jordan elimination of HHᵀ + λI", "dense", "gauss-jordan"),
-        _linear("gauss-seidel", "accelerated sweeps over dense HHᵀ + λI", "dense", "gauss-seidel", iterative=True),
-        _linear("lu", "SciPy's general dense solver, the yardstick", "dense", "lu"),
+        _linear("cholesky", "dense Cholesky of HHᵀ + λI", "dense"),
+        _linear("gauss-jordan", "dense Gauss-Jordan elimination of HHᵀ + λI", "dense"),
+        _linear("gauss-seidel", "accelerated sweeps over dense HHᵀ + λI", "dense", iterative=True),
+        _linear("lu", "SciPy's general dense solver, the yardstick", "dense"),
         _linear("qr", "Householder least squares on [H; √λ I]"),
         _iteration("identity", "λ/2 ‖f‖², with weights, bounds or a noise model", "quadratic", varying=True),
         _iteration("gradient", "λ/2 ‖∇f‖², smooth; the default with a mask or weights", "quadratic", automatic=True),

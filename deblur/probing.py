@@ -40,7 +40,7 @@ from .operators.natural import TAPS, numbers, scenes
 from .operators.torus import Torus
 from .problem import Problem, Stop
 from .solvers.start import smoothed
-from .terms import DIFFERENCES, ORDER, REGULARIZERS, adjoint_differences, first_difference_power, inside
+from .terms import DIFFERENCES, ORDER, REGULARIZERS, adjoint_differences, counted, first_difference_power
 from .vector_ops import Systems
 
 Counted = Callable[[int], None]  # called with the probes completed so far
@@ -148,12 +148,8 @@ def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _
     def draw(z: Array) -> tuple[Array, Array]:
         k = len(z)
         right = operator.adjoint(root * noise(k, *operator.image_shape))
-        m = []
-        for difference in DIFFERENCES[kind](problem.axes):
-            u = noise(*z.shape)
-            at = (..., *inside(difference, operator.scene_shape))
-            m.append(xp.zeros_like(u) if not wraps else u)  # zero where the difference is not counted
-            m[-1][at] = u[at]
+        kinds = DIFFERENCES[kind](problem.axes)
+        m = [noise(*z.shape) if wraps else counted(noise(*z.shape), difference) for difference in kinds]
         right += dtype.type(math.sqrt(problem.lam)) * adjoint_differences(m, kind, wraps, problem.axes)
         b = xp.concatenate([z, right])
         start = _dot(b, precondition(b))

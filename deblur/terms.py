@@ -337,10 +337,10 @@ def differences(scene: Array, kind: str, wrap: bool, axes: int = 2) -> Iterator[
     """
     p = padded(scene, wrap, axes)
     for difference in DIFFERENCES[kind](axes):  # none has a name here, which would keep it in memory
-        yield difference.forward(p) if wrap else _counted(difference.forward(p), difference)
+        yield difference.forward(p) if wrap else counted(difference.forward(p), difference)
 
 
-def _counted(u: Array, difference: Difference) -> Array:
+def counted(u: Array, difference: Difference) -> Array:
     """Differences of a scene, and zero where they are not counted."""
     kept = get_xp(u).zeros_like(u)
     at = (..., *inside(difference, u.shape[-len(difference.reach) :]))

@@ -21,7 +21,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, freed
+from ..device import Array, Device, freed, is_cupy
+from ..norms import combined
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import Factor, Problem
@@ -82,7 +83,13 @@ class CosineSpectrum(Spectrum):
         return self._device.fft.idctn(x, type=2, axes=self._axes, norm="ortho", overwrite_x=True)
 
     def filtered(self, g: Array, by: Array) -> Array:
-        axes = len(self._axes)
-        if self._served(g):
-            return cosine_gpu.idct(cosine_gpu.dct(g, by, axes), axes)
-        return super().filtered(g, by)
+        return filtered(g, by, len(self._axes))
+
+
+def filtered(x: Array, by: Array, axes: int) -> Array:
+    """Images, of so many axes of space, whose cosine coefficients are those of x times `by`."""
+    if is_cupy(x) and cosine_gpu.serves(x, axes) and by.shape == x.shape[-axes:]:
+        return cosine_gpu.idct(cosine_gpu.dct(x, by, axes), axes)
+    fft, along = Device.of(x).fft, tuple(range(-axes, 0))
+    c = fft.dctn(x, axes=along, norm="ortho")
+    return fft.idctn(combined(c, by=by, out=c), axes=along, norm="ortho", overwrite_x=True)

@@ -22,7 +22,7 @@ import scipy
 from ..device import CPU, Array, Device, get_xp, is_cupy
 from ..kernels import fused
 from ..linalg.krylov import cg
-from ..operators import cosine_gpu, torus_gpu
+from ..operators import torus_gpu
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..operators.torus import Torus
@@ -31,6 +31,7 @@ from ..problem import Problem
 from ..terms import ORDER, first_difference_power
 from ..threads import cores
 from ..vector_ops import Systems
+from .cosine import filtered
 from .spectrum import cosine_symbol, quadrant
 
 #: ADMM's one step that is not pixelwise: (x, K x) for the data split's t, the right-hand side of all other splits,
@@ -266,13 +267,7 @@ class SceneDomain(Domain):
         return power
 
     def filter(self, x: Array, by: Array) -> Array:
-        if self.operator.boundary.wraps:
-            return self._torus.filter(x, by)
-        axes, fft = len(self.shape), self.device.fft
-        if self.device.gpu is not None and cosine_gpu.serves(x, axes) and by.shape == x.shape[-axes:]:
-            return cosine_gpu.idct(cosine_gpu.dct(x, by, axes), axes)
-        options: Any = {"axes": tuple(range(-axes, 0)), "norm": "ortho"}
-        return fft.idctn(fft.dctn(x, **options) * by, **options)
+        return self._torus.filter(x, by) if self.operator.boundary.wraps else filtered(x, by, len(self.shape))
 
     def blurred(self, x: Array) -> list[Array]:
         return [self.operator.forward(x)]

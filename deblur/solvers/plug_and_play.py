@@ -28,7 +28,6 @@ from ..errors import ConvergenceError
 from ..norms import norms_of
 from ..problem import Denoiser, Problem, Solution, history_of
 from . import admm
-from .schedule import Schedule
 from .splits import Steps
 
 #: First denoising strength over the image's standard deviation, steps until the last strength, and all steps.
@@ -69,7 +68,7 @@ class PlugAndPlay(admm.Admm):
 
 def _solve(problem: Problem, steps: Steps) -> Solution:
     assert problem.denoiser is not None
-    schedule = Schedule(problem, *steps.measure())
+    schedule = admm.Schedule(problem, *steps.measure())
     steps.begin(schedule.rho)
     xp, pinned = problem.xp, steps.domain.pinned
     asked = problem.stop.max_iterations
