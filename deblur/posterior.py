@@ -67,11 +67,11 @@ from .linalg import cholesky, gets
 from .masks import check_weights
 from .methods import METHODS
 from .operators.natural import scenes
-from .probing import Counted, drawn, probe, symbol
+from .probing import Counted, drawn, probe
 from .problem import Problem, Stop
 from .solvers import cosine, fourier, kronecker, sine
 from .solvers.start import smoothed
-from .terms import FORMULA, REGULARIZERS, first_difference_power, is_quadratic
+from .terms import FORMULA, ORDER, REGULARIZERS, first_difference_power, is_quadratic
 from .threads import all_cores
 from .tuning import check_noise, estimate_noise
 
@@ -355,8 +355,8 @@ def _diagonal(problem: Problem, name: str) -> Array:
         s = xp.asarray(reduce(np.multiply.outer, padded))  # H x = 0 for the others
     else:
         s = _SPECTRA[name].decompose(form.blur, np.dtype(np.float64), problem.device).singular_values
-    powers = [first_difference_power(n, name == "fft", xp) for n in s.shape]
-    inverse = 1 / (s * s + problem.lam * symbol(form, powers))
+    squares = reduce(xp.add.outer, (first_difference_power(n, name == "fft", xp) for n in s.shape))
+    inverse = 1 / (s * s + problem.lam * squares ** ORDER[REGULARIZERS[form.regularizer][0].differences])
     if name == "fft":
         return xp.full(problem.operator.scene_shape, float(inverse.mean()))
     if name != "kronecker":
@@ -365,8 +365,7 @@ def _diagonal(problem: Problem, name: str) -> Array:
     for axis, columns in enumerate(vectors):  # the eigenvectors are outer products of them
         if problem.regularizer == "natural":
             columns = scenes(columns.T, problem.operator.boundary, 1).T
-        squares = xp.asarray(columns**2)
-        inverse = xp.moveaxis(xp.tensordot(squares, inverse, (1, axis)), 0, axis)
+        inverse = xp.moveaxis(xp.tensordot(xp.asarray(columns**2), inverse, (1, axis)), 0, axis)
     return inverse
 
 
