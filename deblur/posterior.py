@@ -66,11 +66,11 @@ from .errors import as_number, check_callback, check_choice, check_count, genera
 from .linalg import cholesky, gets
 from .masks import check_weights
 from .methods import METHODS
-from .probing import Counted, drawn, probe, symbol
+from .probing import Counted, drawn, probe
 from .problem import Problem, Stop
 from .solvers import cosine, fourier, kronecker, sine
 from .solvers.start import smoothed
-from .terms import FORMULA, REGULARIZERS, first_difference_power, is_quadratic
+from .terms import FORMULA, ORDER, REGULARIZERS, first_difference_power, is_quadratic
 from .threads import all_cores
 from .tuning import check_noise, estimate_noise
 
@@ -360,8 +360,8 @@ def _diagonal(problem: Problem, name: str) -> Array:
         s = xp.asarray(reduce(np.multiply.outer, padded))  # H x = 0 for the others
     else:
         s = _SPECTRA[name].decompose(form.blur, np.dtype(np.float64), problem.device).singular_values
-    powers = [first_difference_power(n, name == "fft", xp) for n in s.shape]
-    inverse = 1 / (s * s + problem.lam * symbol(form, powers))
+    squares = reduce(xp.add.outer, (first_difference_power(n, name == "fft", xp) for n in s.shape))
+    inverse = 1 / (s * s + problem.lam * squares ** ORDER[REGULARIZERS[form.regularizer][0].differences])
     if name == "fft":
         return xp.full(problem.operator.scene_shape, float(inverse.mean()))
     if name != "kronecker":

@@ -37,19 +37,13 @@ from .errors import ConvergenceError
 from .linalg.krylov import cg
 from .methods import METHODS, choose
 from .operators.natural import TAPS, numbers, scenes
-from .operators.torus import Torus
 from .problem import Problem, Stop
+from .solvers.domain import TorusDomain
 from .solvers.start import smoothed
-from .terms import DIFFERENCES, ORDER, REGULARIZERS, adjoint_differences, counted, first_difference_power
+from .terms import DIFFERENCES, REGULARIZERS, adjoint_differences, counted
 from .vector_ops import Systems
 
 Counted = Callable[[int], None]  # called with the probes completed so far
-
-
-def symbol(problem: Problem, powers: list[Array]) -> Array:
-    """|l|² from the squared moduli of first differences along each axis."""
-    kind, xp = REGULARIZERS[problem.regularizer][0].differences, get_xp(*powers)
-    return reduce(xp.add.outer, powers) ** ORDER[kind]
 
 
 def drawn(problem: Problem, u: Array, axes: int | None = None) -> Array:
@@ -85,29 +79,22 @@ class _Preconditioner:
     """T = R (w̄ |h|² + λ|l|²)⁻¹ Rᵀ, R the restriction of a torus to the scene, w̄ the mean weight."""
 
     def __init__(self, problem: Problem) -> None:
-        operator, lam = problem.linear_form.operator, problem.lam
-        psf, lengths = operator.mean_blur.psf, operator.mean_blur.torus().lengths
-        w = problem.fidelity.weights
+        form, lam, w = problem.linear_form, problem.lam, problem.fidelity.weights
+        operator, mixed = form.operator, problem.xp.ones(1)
+        self._domain = domain = TorusDomain(operator.mean_blur, problem.dtype, problem.device)
         weight, most = (1.0, 1.0) if w is None else (float(w.mean()), float(w.max()))
-        powers = [first_difference_power(n, True, np) for n in lengths]
-        powers[-1] = powers[-1][: lengths[-1] // 2 + 1]
-        prior = symbol(problem.linear_form, powers)
-        total = weight * Torus(lengths).power(psf) + lam * prior
-        inverse = 1 / np.maximum(total, float(np.finfo(np.float64).eps) * total.max())
-        mixed = np.ones(1)
+        prior = domain.symbol(REGULARIZERS[form.regularizer][0].differences)
         if problem.regularizer == "natural":  # B, as a blur
-            mixed = Torus(lengths).power(reduce(np.multiply.outer, [TAPS] * problem.axes))
-        inverse *= mixed
-        self._torus = Torus(lengths, problem.device)
-        self._inverse = problem.xp.asarray(inverse.astype(problem.dtype))
-        self.diagonal = float(Torus(lengths).synthesise(inverse).flat[0])  # its one value there
+            mixed = domain.torus.power(reduce(np.multiply.outer, [TAPS] * problem.axes))
+        self._inverse = (mixed * domain.inverse(weight, lam * prior)).astype(problem.dtype)
+        self.diagonal = float(domain.torus.synthesise(self._inverse).ravel()[0])  # its one value there
         # The diagonal of the inverse lies between the inverses of the largest and smallest eigenvalue.
         norm = (operator.boundary.weight * operator.norm_bound) ** 2
-        least = mixed.min() / (most * norm + lam * float(prior.max()))
+        least = float(mixed.min()) / (most * norm + lam * float(prior.max()))
         self.bounds = least, 1 / (lam * float(prior.min()) or 1e-300)
 
     def __call__(self, z: Array) -> Array:
-        return self._torus.filter(z, self._inverse)
+        return self._domain.filter(z, self._inverse)
 
 
 _Draw = Callable[[Array], tuple[Array, Array]]

@@ -140,10 +140,15 @@ class FilterSums:
         first the median over eighths of an octave: a texture has its power in few, but so does the error of a boundary
         that does not fit.
         """
-        least, both = 2.0**-80 * self.top, (self.operator, self.values)
-        part, of_power = ((8 * np.log2(self.top / np.maximum(x, least))).astype(int) for x in both)
-        sums = (part, self.counts), (part, self.operator * self.counts), (of_power, self.power / self.frames)
-        counts, passed, power = (self.frames * np.bincount(at, x, 648).reshape(81, 8) for at, x in sums)
+
+        def by_octaves(s2: np.ndarray, of: np.ndarray) -> np.ndarray:
+            """Sums over eighths of octaves of σ², (81, 8), the largest first, for all frames."""
+            eighths = 8 * np.log2(self.top / np.maximum(s2, 2.0**-80 * self.top))
+            return self.frames * np.bincount(eighths.astype(int), of, 648).reshape(81, 8)
+
+        counts = by_octaves(self.operator, self.counts)
+        passed = by_octaves(self.operator, self.operator * self.counts)
+        power = by_octaves(self.values, self.power / self.frames)
         some = np.flatnonzero((counts.sum(axis=1) >= 64) & (passed.sum(axis=1) > 0))[1:]  # prior scene: what passes
         parts, seen = counts[some], power[some]
         count, passed, power = (x[some].sum(axis=1) for x in (counts, passed, power))
@@ -151,9 +156,11 @@ class FilterSums:
         if typical and self.operator is self.values:
             shown = count * np.nanmedian(seen / np.where(parts > 0, parts, np.nan), axis=1)
         scene = passed * np.minimum.accumulate(shown / passed)
-        shown = np.where(shown > (most := 16) * scene, power, shown)
+        most = 16
+        shown = np.where(shown > most * scene, power, shown)
         found = np.where(shown > (beyond or most) * scene, shown - scene, 0)
-        noise = np.minimum(np.maximum(count * np.maximum.accumulate((found / count)[::-1])[::-1], found), power)
+        before = count * np.maximum.accumulate((found / count)[::-1])[::-1]  # as much as behind them
+        noise = np.minimum(np.maximum(before, found), power)
         s2, lam = passed / count, lambdas[:, None]
         error = (lam**2 * (power - noise) / s2 + s2 * noise) / (s2 + lam) ** 2
         return float(lambdas[np.argmin(error.sum(axis=1))])
