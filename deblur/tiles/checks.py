@@ -68,7 +68,7 @@ def measured(tiling: Tiling) -> list[float]:
     for number, (frame, place) in enumerate(divmod(place, len(tiles)) for place in places):
         part = tuple(corner(tiles[place], number))
         with suppress(ValueError):  # NaN, which is reported for the tile itself
-            near, far = (tiling.solve(tiling.img, frame, part, overlap)[0] for overlap in (plan.overlap, wider))
+            near, far = (tiling.solve(tiling.img, frame, part, overlap) for overlap in (plan.overlap, wider))
             seams.append(float(abs(near - far).max()) / (tiling.range or 1.0))
     return seams
 
