@@ -14,9 +14,6 @@ from .windows import surroundings
 if TYPE_CHECKING:
     from .tiling import Tiling
 
-Place = tuple[int, ...]  # of a block, counted in blocks along each axis of `Layout.order`
-Blocks = tuple[tuple[int, ...], ...]  # their lengths along each of these axes
-
 
 def lazily(tiling: Tiling, img: Any) -> Any:
     """The restored image as a lazy Dask array with the axes of `img`."""
@@ -65,8 +62,11 @@ class BlockMap:
     def __dask_tokenize__(self) -> Any:
         return self.recipe.token
 
-    def __call__(self, *windows: Array, block_id: Place) -> Any:
-        """The tile of a block from its windows, or ValueError that names it, as `dask.array.map_blocks` calls it."""
+    def __call__(self, *windows: Array, block_id: tuple[int, ...]) -> Any:
+        """The tile of a block from its windows, or ValueError that names it, as `dask.array.map_blocks` calls it.
+
+        `block_id` counts blocks along each axis of `Layout.order`.
+        """
         tile = [cuts[i] for cuts, i in zip(self.cuts, block_id[-len(self.cuts) :], strict=True)]
         size = [cuts[-1][1] for cuts in self.cuts]
         _, sides, trim = surroundings(tile, self.overlap, size, self.recipe.boundary.wraps)
@@ -82,7 +82,7 @@ class BlockMap:
         return f if self.recipe.device == "cpu" or is_cupy(f) else f.copy()  # staging memory is reused
 
 
-def blocks_of(tiling: Tiling, frames: Sequence[int]) -> Blocks:
+def blocks_of(tiling: Tiling, frames: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """The lengths of the blocks along each axis of `Layout.order`: tiles, and as many frames in each as fit.
 
     `frames` are parts of the last axis of the stack, which are kept apart.
