@@ -61,7 +61,9 @@ def measured(tiling: Tiling) -> list[float]:
         """The part of a tile where neighbours meet, another corner for each number."""
         for axis, ((a, b), d, n) in enumerate(zip(tile, plan.overlap, space, strict=True)):
             side = n if b - a == n else min(b - a, max(tiling.side, 2 * d))
-            yield (a, a + side) if a and (b == n or number >> axis & 1) else (b - side, b)
+            turn = bool(number >> axis & 1)
+            before = a > 0 and (turn or b == n)  # by turns, where there are neighbours on both sides
+            yield (a, a + side) if before else (b - side, b)
 
     seams, every = [], tiling.layout.frames * len(tiles)
     places = np.random.default_rng(0).choice(every, min(8, every), replace=False).tolist()

@@ -39,9 +39,9 @@ class Layout(Axes):
 
     def __init__(self, shape: Sequence[int], psf_axes: int, channel_axis: int | None, stack_axis: Any) -> None:
         left = len(shape) - (0 if stack_axis is None else np.size(stack_axis)) - (channel_axis is not None)
-        super().__init__(
-            shape, channel_axis, stack_axis, min(max(SPACES), max(1, psf_axes - (psf_axes == left + 1 > 2)))
-        )
+        if psf_axes == left + 1 > 2:  # one PSF for each frame
+            psf_axes -= 1
+        super().__init__(shape, channel_axis, stack_axis, min(max(psf_axes, 1), max(SPACES)))
 
     def at(self, frame: int, where: Sequence[slice], count: int = 1) -> tuple[slice, ...]:
         """The index of a window of `count` frames, which follow `frame` along the last axis of the stack."""
