@@ -61,14 +61,16 @@ def measured(tiling: Tiling) -> list[float]:
         """The part of a tile where neighbours meet, another corner for each number."""
         for axis, ((a, b), d, n) in enumerate(zip(tile, plan.overlap, space, strict=True)):
             side = n if b - a == n else min(b - a, max(tiling.side, 2 * d))
-            yield (a, a + side) if a and (b == n or number >> axis & 1) else (b - side, b)
+            turn = bool(number >> axis & 1)
+            before = a > 0 and (turn or b == n)  # by turns, where there are neighbours on both sides
+            yield (a, a + side) if before else (b - side, b)
 
     seams, every = [], tiling.layout.frames * len(tiles)
     places = np.random.default_rng(0).choice(every, min(8, every), replace=False).tolist()
     for number, (frame, place) in enumerate(divmod(place, len(tiles)) for place in places):
         part = tuple(corner(tiles[place], number))
         with suppress(ValueError):  # NaN, which is reported for the tile itself
-            near, far = (tiling.solve(tiling.img, frame, part, overlap)[0] for overlap in (plan.overlap, wider))
+            near, far = (tiling.solve(tiling.img, frame, part, overlap) for overlap in (plan.overlap, wider))
             seams.append(float(abs(near - far).max()) / (tiling.range or 1.0))
     return seams
 

@@ -9,13 +9,10 @@ import numpy as np
 
 from ..device import Array, is_cupy
 from .refining import corrected
-from .windows import Edges, Sides, surroundings
+from .windows import surroundings
 
 if TYPE_CHECKING:
     from .tiling import Tiling
-
-Place = tuple[int, ...]  # of a block, counted in blocks along each axis of `Layout.order`
-Blocks = tuple[tuple[int, ...], ...]  # their lengths along each of these axes
 
 
 def lazily(tiling: Tiling, img: Any) -> Any:
@@ -38,7 +35,7 @@ def lazily(tiling: Tiling, img: Any) -> Any:
 
 
 class BlockMap:
-    """Restores the tile of a block from its window. It holds little of a `Tiling`: it travels with the tasks.
+    """Restores the tile of a block from its windows. It holds little of a `Tiling`: it travels with the tasks.
 
     Parameters
     ----------
@@ -65,38 +62,32 @@ class BlockMap:
     def __dask_tokenize__(self) -> Any:
         return self.recipe.token
 
-    def around(self, place: Place) -> tuple[list[list[slice]], Sides, Edges]:
-        """(spans that are read, which sides are the image's, what to cut off) of the window of a block."""
-        tile = [cuts[i] for cuts, i in zip(self.cuts, place[-len(self.cuts) :], strict=True)]
-        return surroundings(tile, self.overlap, [cuts[-1][1] for cuts in self.cuts], self.recipe.boundary.wraps)
+    def __call__(self, *windows: Array, block_id: tuple[int, ...]) -> Any:
+        """The tile of a block from its windows, or ValueError that names it, as `dask.array.map_blocks` calls it.
 
-    def restored(self, place: Place, window: Array, y: Array | None = None) -> tuple[Array, float]:
-        """The tile at a place; and the largest change of the last of several passes."""
-        _, sides, trim = self.around(place)
+        `block_id` counts blocks along each axis of `Layout.order`.
+        """
+        tile = [cuts[i] for cuts, i in zip(self.cuts, block_id[-len(self.cuts) :], strict=True)]
+        size = [cuts[-1][1] for cuts in self.cuts]
+        _, sides, trim = surroundings(tile, self.overlap, size, self.recipe.boundary.wraps)
         # Where each frame has its own PSF, each block is one frame.
-        frame = int(np.ravel_multi_index(place[: len(self.stack)], self.stack)) if len(self.recipe.psfs) > 1 else 0
-        front, space = window.shape[: -len(self.cuts)], window.shape[-len(self.cuts) :]
-        form = (-1, self.colours, *space)
-        known = None if y is None else y.reshape(form)
-        f, change = corrected(self.recipe, window.reshape(form), known, frame, sides, trim, self.last)
-        return f.reshape(*front, *f.shape[2:]), change
-
-    def __call__(self, *windows: Array, block_id: Place) -> Any:
-        """The tile of a block from its windows, or ValueError that names it, as `dask.array.map_blocks` calls it."""
+        frame = int(np.ravel_multi_index(block_id[: len(self.stack)], self.stack)) if len(self.recipe.psfs) > 1 else 0
+        front, space = windows[0].shape[: -len(size)], windows[0].shape[-len(size) :]
+        image, *known = (window.reshape(-1, self.colours, *space) for window in windows)
         try:
-            f = self.restored(block_id, *windows)[0]
+            f, _ = corrected(self.recipe, image, known[0] if known else None, frame, sides, trim, self.last)
         except ValueError as error:
             raise ValueError(f"the tile {block_id} (counted in tiles): {error}") from None
+        f = f.reshape(*front, *f.shape[2:])
         return f if self.recipe.device == "cpu" or is_cupy(f) else f.copy()  # staging memory is reused
 
 
-def blocks_of(tiling: Tiling, frames: Sequence[int]) -> Blocks:
+def blocks_of(tiling: Tiling, frames: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """The lengths of the blocks along each axis of `Layout.order`: tiles, and as many frames in each as fit.
 
     `frames` are parts of the last axis of the stack, which are kept apart.
     """
-    plan, layout = tiling.plan, tiling.layout
-    most = 1 if len(tiling.recipe.psfs) > 1 else max(1, plan.memory // (plan.bytes * layout.colours))
+    layout, most = tiling.layout, tiling.together
     front = [(1,) * layout.shape[axis] for axis in layout.stack[:-1]]
     if layout.stack:
         front.append(tuple(min(most, n - i) for n in frames for i in range(0, n, most)))

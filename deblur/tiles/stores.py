@@ -154,7 +154,7 @@ class Reader:
         self._array, self._name, self._unit, self.ndim = array, name, unit, array.ndim
         self.where = [*where, *(slice(0, n) for n in array.shape[len(where) :])]
         self.shape = tuple(s.stop - s.start for s in self.where)
-        self._chunks: Any = getattr(array, "shards", None) or getattr(array, "chunks", None)
+        self._chunks: Any = getattr(array, "shards", None) or getattr(array, "chunks", None) or array.shape
         self.dtype = array.dtype if array.dtype.kind == "f" else np.dtype(dtype or min_float_dtype(array.dtype))
 
     def _stored(self, at: Sequence[slice]) -> tuple[slice, ...]:
@@ -164,37 +164,32 @@ class Reader:
 
     def __getitem__(self, at: tuple[slice, ...]) -> Any:
         region = self._stored(at)
-        found = self._read(region)
-        if not isinstance(found, Exception):
-            return found
+        with suppress(OSError):
+            return self._read(region)
         out = np.full([s.stop - s.start for s in region], np.nan, self.dtype)
-        for _, part, found in self._parts(region):
-            if not isinstance(found, Exception):
-                out[tuple(slice(p.start - s.start, p.stop - s.start) for p, s in zip(part, region))] = found
+        for _, part in self._parts(region):
+            with suppress(OSError):
+                out[tuple(slice(p.start - s.start, p.stop - s.start) for p, s in zip(part, region))] = self._read(part)
         return out
 
-    def _read(self, at: tuple[slice, ...]) -> Any:
-        try:
-            read = as_float(read_part(self._array, at, self._name))
-        except OSError as error:
-            return error
+    def _read(self, at: tuple[slice, ...]) -> np.ndarray:
+        read = as_float(read_part(self._array, at, self._name))
         return read.astype(self.dtype, copy=False) / self.dtype.type(self._unit)
 
-    def _parts(self, region: Sequence[slice]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], Any]]:
-        """(its place among the chunks, its part of the region, its numbers or the error) of each chunk."""
-        if self._chunks is None:
-            yield (), tuple(region), self._read(tuple(region))
-            return
+    def _parts(self, region: tuple[slice, ...]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+        """(its place among the chunks, its part of the region) of each chunk."""
         for place in _chunks_in(region, self._chunks):
             spans = zip(place, self._chunks, region, strict=True)
-            part = tuple(slice(max(s.start, i * c), min(s.stop, i * c + c)) for i, c, s in spans)
-            yield place, part, self._read(part)
+            yield place, tuple(slice(max(s.start, i * c), min(s.stop, i * c + c)) for i, c, s in spans)
 
     def trouble(self, region: Sequence[slice]) -> str:
         """The first chunk of a region that cannot be read, and why; empty if there is none."""
-        for place, _, found in self._parts(self._stored(region)):
-            if isinstance(found, Exception):
-                return f"chunk {self._array.metadata.encode_chunk_key(place)} of {found}" if place else str(found)
+        for place, part in self._parts(self._stored(region)):
+            try:
+                self._read(part)
+            except OSError as error:
+                named = hasattr(self._array, "chunks")
+                return f"chunk {self._array.metadata.encode_chunk_key(place)} of {error}" if named else str(error)
         return ""
 
 

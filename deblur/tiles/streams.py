@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,12 +28,12 @@ from ..options import Options, takes_options
 from ..version import __version__
 from . import stores
 from .checks import Residual, residual
-from .mapping import BlockMap, Blocks, Place, blocks_of
 from .options import PlanOptions, TileOptions, parted
 from .plan import TilePlan
 from .refining import MORE_PASSES
 from .stores import ATTRIBUTE, Reader, Source
-from .tiling import Tiling, put_together, region_in_words
+from .tiling import Tiling, region_in_words, solved
+from .windows import Edges, surroundings
 
 #: Errors of one tile, which do not end the others.
 _FAILURES = (ValueError, ArithmeticError, RuntimeError)
@@ -300,101 +300,84 @@ class _Run:
     def restored(self, output: Any, y: Any, number: int) -> tuple[int, int, list[Failure], float]:
         """(tiles written, tiles that were there, those that failed, the largest change) of pass `number`."""
         readers = [self.image.array] if y is None else [self.image.array, Reader(y, f"pass {number}")]
-        blocks = blocks_of(self.tiling, self._frames())
-        writer = _Writer(self.tiling, number, output, readers, blocks, self.image.unit)
-        sizes = {p: writer.frames(p) for p in np.ndindex(*map(len, blocks))}
-        places = [p for p in sizes if stores.missing(output, writer.region(writer.spans(p)))]
-        total, now, passes = sum(sizes.values()), sum(sizes[p] for p in places), self.tiling.plan.passes
+        writer = _Writer(self.tiling, number, output, readers, self.image.unit)
+        tiles = self.tiling.tiles
+        tasks = itertools.product(self._frames(), tiles)
+        todo = [task for task in tasks if stores.missing(output, writer.region(*task))]
+        total, passes = self.tiling.layout.frames * len(tiles), self.tiling.plan.passes
+        now = sum(count for (_, count), _ in todo)
         finished = number * total + total - now
 
         def one_more(i: int | None = None) -> None:
             nonlocal finished
-            finished += 0 if i is None else sizes[places[i]]
+            finished += 0 if i is None else todo[i][0][1]
             if self.progress is not None:
                 self.progress(finished, passes * total)
 
         one_more()
-        results = _each(self.workers, writer.run, zip(places, strict=True), one_more)
+        results = _each(self.workers, writer.run, todo, one_more)
         failed = [failure for failures, _ in results for failure in failures]
         return now - len(failed), total - now, failed, max((change for _, change in results), default=0.0)
 
-    def _frames(self) -> list[int]:
-        """How many frames of the last axis of the stack are read at once: those of a few stored chunks."""
+    def _frames(self) -> list[tuple[int, int]]:
+        """(the first, how many) of the frames that are solved at once, along the last axis of the stack: those of a few
+        stored chunks.
+        """
         layout, chunks = self.tiling.layout, self.image.chunks
-        if not layout.stack:
-            return []
-        axis = layout.stack[-1]
+        n = stored = 1
+        if layout.stack:
+            n, stored = layout.shape[layout.stack[-1]], chunks[layout.stack[-1]] if chunks else 1
         # No more than 32 MiB, beyond which larger tasks gain nothing, and so few that there are 64 tasks or more.
         window = math.prod(self.tiling.plan.window) * layout.colours * self.tiling.dtype.itemsize
-        most, stored = min(2**25 // window, layout.frames // 64), chunks[axis] if chunks else 1
-        n, step = layout.shape[axis], stored * max(1, most // stored)
-        return [min(step, n - i) for i in range(0, n, step)]
+        most = min(2**25 // window, layout.frames // 64)
+        step = min(self.tiling.together, stored * max(1, most // stored))
+        return [(i + j, min(step, n - j)) for i in range(0, layout.frames, n) for j in range(0, n, step)]
 
 
-class _Writer(BlockMap):
-    """Reads the windows of a block, restores them and writes the tile to its place."""
+class _Writer:
+    """Restores a tile and writes it to its place. It holds little of a `Tiling`: it travels with the tasks."""
 
-    def __init__(
-        self, tiling: Tiling, number: int, output: Any, readers: list[Reader], blocks: Blocks, unit: float
-    ) -> None:
-        super().__init__(tiling, number)
-        self.output, self.readers, self.into = output, readers, np.argsort(tiling.layout.order)
-        self.unit = 1.0 if self.last is False else unit
-        self.ends = [np.cumsum((0, *c)) for c in blocks]  # of the blocks along each axis of `Axes.order`
+    def __init__(self, tiling: Tiling, number: int, output: Any, readers: list[Reader], unit: float) -> None:
+        passes = tiling.plan.passes
+        self.recipe, self.layout, self.cuts, self.beyond = tiling.recipe, tiling.layout, tiling.cuts, tiling.beyond
+        self.last = number == passes - 1 if passes > 1 else None
+        self.output, self.readers, self.unit = output, readers, 1.0 if self.last is False else unit
 
-    def spans(self, place: Place, frame: int | None = None) -> list[slice]:
-        """The region of a block, or of one frame of its last axis of the stack, in `Axes.order`."""
-        spans = [slice(int(e[i]), int(e[i + 1])) for e, i in zip(self.ends, place, strict=True)]
-        if frame is not None and self.stack:
-            first = spans[len(self.stack) - 1].start + frame
-            spans[len(self.stack) - 1] = slice(first, first + 1)
-        return spans
+    def region(self, frames: tuple[int, int], tile: Edges) -> tuple[slice, ...]:
+        """Where a tile of some frames lies in the output."""
+        return self.layout.at(frames[0], [slice(*span) for span in tile], frames[1])
 
-    def region(self, spans: Sequence[slice]) -> tuple[slice, ...]:
-        """The same in the output."""
-        return tuple(spans[i] for i in self.into)
-
-    def frames(self, place: Place) -> int:
-        """How many frames a block has."""
-        return math.prod(s.stop - s.start for s in self.spans(place)[: len(self.stack)])
-
-    def run(self, place: Place, frame: int | None = None) -> tuple[list[Failure], float]:
-        """Read the windows of a block, or of one of its frames, restore them and write the tile.
+    def run(self, frames: tuple[int, int], tile: Edges) -> tuple[list[Failure], float]:
+        """Restore a tile of some frames and write it.
 
         Returns its failures, for which each frame is tried by itself, and its largest change. What is written already,
         by a worker that was lost before it could report, is left.
         """
-        spans = self.spans(place, frame)
-        region, front, axis = self.region(spans), spans[: -len(self.cuts)], len(self.stack) - 1
+        (first, count), region = frames, self.region(frames, tile)
         if not stores.missing(self.output, region):
             return [], 0.0
-
-        def window(reader: Reader) -> np.ndarray:
-            def part(where: Sequence[slice]) -> np.ndarray:
-                read: np.ndarray = reader[self.region([*front, *where])]
-                return read.transpose(np.argsort(self.into))
-
-            return put_together(self.around(place)[0], part)
-
         try:
-            f, change = self.restored(place, *map(window, self.readers))
-            f = asnumpy(f.transpose(self.into) * f.dtype.type(self.unit))
+            f, change = solved(self.recipe, self.layout, self.readers, frames, tile, self.beyond, self.last)
+            f = asnumpy(f * f.dtype.type(self.unit))
         except _FAILURES as error:
             if self.last is not False:
-                if self.stack and (count := front[axis].stop - front[axis].start) > 1:
-                    return [failure for i in range(count) for failure in self.run(place, i)[0]], 0.0
-                at = place if not self.stack else (*place[:axis], front[axis].start, *place[axis + 1 :])
-                why = self._unreadable(place, front) or str(error) or type(error).__name__
-                return [Failure(at, tuple((s.start, s.stop) for s in spans[-len(self.cuts) :]), why)], 0.0
-            f, change = np.zeros(()), 0.0  # the last pass fails as well; until then these pixels have no effect
+                if count > 1:
+                    return [failure for i in range(count) for failure in self.run((first + i, 1), tile)[0]], 0.0
+                frame = (region[axis].start for axis in self.layout.stack)
+                place = (cuts.index(span) for cuts, span in zip(self.cuts, tile, strict=True))
+                why = self._unreadable(first, tile) or str(error) or type(error).__name__
+                return [Failure((*frame, *place), tile, why)], 0.0
+            # The last pass fails as well; until then these pixels have no effect.
+            f, change = np.zeros([s.stop - s.start for s in region]), 0.0
         with _writing(stores.path_of(self.output)):
-            self.output[region] = f
+            self.layout.put(self.output, region, f)
         return [], change
 
-    def _unreadable(self, place: Place, front: list[slice]) -> str:
+    def _unreadable(self, frame: int, tile: Edges) -> str:
         """The first chunk under the window of a tile that cannot be read, in words; empty if there is none."""
-        for reader, *span in itertools.product(self.readers, *self.around(place)[0]):
-            if trouble := reader.trouble(self.region([*front, *span])):
+        where = surroundings(tile, self.beyond, self.layout.space, self.recipe.boundary.wraps)[0]
+        for reader, *span in itertools.product(self.readers, *where):
+            if trouble := reader.trouble(self.layout.at(frame, span)):
                 return trouble
         return ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
@@ -24,7 +24,7 @@ from . import refining
 from .checks import measured, with_measured_overlap, with_seam
 from .options import PlanOptions, TileOptions, parted
 from .plan import TilePlan, plan_tiles
-from .problem import decide
+from .problem import Recipe, decide
 from .reach import margin
 from .windows import cut, surroundings
 
@@ -39,29 +39,36 @@ class Layout(Axes):
 
     def __init__(self, shape: Sequence[int], psf_axes: int, channel_axis: int | None, stack_axis: Any) -> None:
         left = len(shape) - (0 if stack_axis is None else np.size(stack_axis)) - (channel_axis is not None)
-        super().__init__(
-            shape, channel_axis, stack_axis, min(max(SPACES), max(1, psf_axes - (psf_axes == left + 1 > 2)))
-        )
+        if psf_axes == left + 1 > 2:  # one PSF for each frame
+            psf_axes -= 1
+        super().__init__(shape, channel_axis, stack_axis, min(max(psf_axes, 1), max(SPACES)))
 
-    def at(self, frame: int, where: Sequence[slice]) -> tuple[slice, ...]:
-        """The index of a window of one frame."""
-        at = [slice(None)] * len(self.shape)
+    def at(self, frame: int, where: Sequence[slice], count: int = 1) -> tuple[slice, ...]:
+        """The index of a window of `count` frames, which follow `frame` along the last axis of the stack."""
+        at = [slice(0, n) for n in self.shape]
         place = np.unravel_index(frame, tuple(self.shape[axis] for axis in self.stack))
         for axis, i in zip(self.stack, place, strict=True):
-            at[axis] = slice(int(i), int(i) + 1)
+            at[axis] = slice(int(i), int(i) + (count if axis == self.stack[-1] else 1))
         for axis, part in zip(self.in_space, where, strict=True):
             at[axis] = part
         return tuple(at)
 
-    def read(self, img: Any, frame: int, where: Sequence[Sequence[slice]]) -> Array:
-        """A window of one frame, (1, colours, *space), as it is stored, from spans along each axis."""
-
-        def part(where: Sequence[slice]) -> Array:
-            found = img[self.at(frame, where)]
+    def read(self, img: Any, frame: int, where: Sequence[Sequence[slice]], count: int = 1) -> Array:
+        """A window of `count` frames, (count, colours, *space), as it is stored, from spans along each axis."""
+        parts = []
+        for at in itertools.product(*where):
+            found = img[self.at(frame, at, count)]
             found = found.compute() if hasattr(found, "compute") else found
-            return self.split(found if is_cupy(found) else np.asarray(found))
+            parts.append(self.split(found if is_cupy(found) else np.asarray(found)))
+        for axis, spans in zip(range(-1, -1 - len(where), -1), reversed(where), strict=True):
+            if (n := len(spans)) > 1:
+                parts = [get_xp(parts[0]).concatenate(parts[i : i + n], axis) for i in range(0, len(parts), n)]
+        return parts[0]
 
-        return put_together(where, part)
+    def put(self, out: Any, at: tuple[slice, ...], frames: Array) -> None:
+        """Write frames (k, colours, *space) to their place in an array with the axes of the image."""
+        shape = [at[axis].stop - at[axis].start for axis in self.order]
+        out[at] = frames.reshape(shape).transpose(np.argsort(self.order).tolist())
 
     def spread(self, count: int, side: Sequence[int]) -> list[tuple[int, tuple[int, ...]]]:
         """(frame, corner) of up to `count` windows spread evenly over frames and space, none the same."""
@@ -74,15 +81,6 @@ class Layout(Axes):
         total = max(1, min(self.frames, count // len(corners))) * len(corners)
         step = max(1, self.frames // total)
         return list(dict.fromkeys((i * step % self.frames, corners[i % len(corners)]) for i in range(total)))
-
-
-def put_together(where: Sequence[Sequence[slice]], part: Callable[[tuple[slice, ...]], Array]) -> Array:
-    """An array from its parts, which lie in spans along each of its last axes."""
-    parts = [part(at) for at in itertools.product(*where)]
-    for axis, spans in zip(range(-1, -1 - len(where), -1), reversed(where), strict=True):
-        if (n := len(spans)) > 1:
-            parts = [get_xp(parts[0]).concatenate(parts[i : i + n], axis) for i in range(0, len(parts), n)]
-    return parts[0]
 
 
 @takes_options(TileOptions, PlanOptions, Options)
@@ -200,6 +198,11 @@ class Tiling:
         return np.stack([np.where(ok, p, np.median(p[ok])) for p, ok in pairs])
 
     @property
+    def together(self) -> int:
+        """How many frames of a tile fit the memory of a worker at once; one where each has its own PSF."""
+        return 1 if len(self.recipe.psfs) > 1 else max(1, self.plan.memory // (self.plan.bytes * self.layout.colours))
+
+    @property
     def range(self) -> float:
         """Of the image, as far as the sampled windows show it; with 0 if the scene is dark beyond its frame.
 
@@ -244,31 +247,39 @@ class Tiling:
             return lazily(self, img)
         return refining.refined(self, img) if self.plan.passes > 1 else self.mapped(img)[0]
 
-    def solve(
-        self, img: Any, frame: int, tile: Any, overlap: Sequence[int], y: Any = None, last: bool | None = None
-    ) -> tuple[Array, float]:
-        """One tile of one frame, (1, colours, *space), and its change; see `deblur.tiles.refining.corrected`."""
-        layout = self.layout
-        where, sides, trim = surroundings(tile, overlap, layout.space, self.recipe.boundary.wraps)
-        known = None if y is None else layout.read(y, frame, where)
-        return refining.corrected(self.recipe, layout.read(img, frame, where), known, frame, sides, trim, last)
+    def solve(self, img: Any, frame: int, tile: Any, overlap: Sequence[int]) -> Array:
+        """One tile of one frame, (1, colours, *space), that sees so many pixels around it."""
+        return solved(self.recipe, self.layout, [img], (frame, 1), tile, overlap)[0]
 
     def mapped(self, img: Any, y: Any = None, last: bool | None = None) -> tuple[Any, float]:
         """All tiles of an array like the image, by threads; and the largest change of one."""
         layout, out = self.layout, get_xp(img).empty(img.shape, self.dtype)
+        images = [img] if y is None else [img, y]
 
         def one(place: tuple[int, Any]) -> float:
             frame, tile = place
             try:
-                f, change = self.solve(img, frame, tile, self.beyond, y, last)
+                f, change = solved(self.recipe, layout, images, (frame, 1), tile, self.beyond, last)
             except ValueError as error:
                 raise ValueError(f"the tile of {region_in_words(tile)}: {error}") from None
-            view = out[layout.at(frame, [slice(*span) for span in tile])].transpose(layout.order)
-            view[...] = f.reshape(view.shape)
+            layout.put(out, layout.at(frame, [slice(*span) for span in tile]), f)
             return change
 
         with ThreadPoolExecutor(self.workers) as threads:
             return out, max(threads.map(one, itertools.product(range(layout.frames), self.tiles)))
+
+
+def solved(
+    recipe: Recipe, layout: Layout, images: Sequence[Any], frames: tuple[int, int], tile: Any, overlap: Any,
+    last: bool | None = None,
+) -> tuple[Array, float]:  # fmt: skip
+    """A tile of `frames`, (the first, how many), from arrays that are sliced: the image and, after a first pass, y.
+
+    See `deblur.tiles.refining.corrected`.
+    """
+    where, sides, trim = surroundings(tile, overlap, layout.space, recipe.boundary.wraps)
+    image, *known = (layout.read(each, frames[0], where, frames[1]) for each in images)
+    return refining.corrected(recipe, image, known[0] if known else None, frames[0], sides, trim, last)
 
 
 def region_in_words(region: Sequence[tuple[int, int]]) -> str:
