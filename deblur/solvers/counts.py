@@ -69,9 +69,9 @@ def photon_gain(problem: Problem, g: Array) -> float:
     """
     seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
     side, xp = round(2 ** (17 / psf.ndim)), problem.xp
-    windows = cut(problem, seen, None, side=[side] * psf.ndim, interior=True, most=2)
+    _, seen, _ = cut(problem, seen, None, side=[side] * psf.ndim, interior=True, most=2)
     middle = (slice((n - min(n, side)) // 2, (n + min(n, side)) // 2) for n in seen.shape[2:])
-    frames = (windows[1] if windows else seen[(..., *middle)]).astype(np.float64)
+    frames = seen[(..., *middle)].astype(np.float64)
     sides = frames.shape[2:]
     lines = [xp.asarray(np.hanning(n + 2)[1:-1]) for n in sides]
     left = tapered(Torus(sides).power(wound(psf, sides))).ravel()

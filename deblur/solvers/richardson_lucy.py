@@ -241,11 +241,10 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
 
 def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
     """(the number of iterations after which f is expected nearest to the truth, whether it was found, words)."""
-    where, psf = "", problem.operator.mean_blur.psf
+    where, whole, psf = "", both.shape, problem.operator.mean_blur.psf
     sides = watched_sides(psf)
-    windows = cut(problem, both, w, side=sides, interior=True, most=2 if psf.ndim == 3 else None)
-    if windows is not None:
-        problem, both, w = windows
+    problem, both, w = cut(problem, both, w, side=sides, interior=True, most=2 if psf.ndim == 3 else None)
+    if both.shape != whole:
         start, where = None, f" in {len(both) // 2} windows of {by(both.shape[2:])} pixels"
     run = _Run(problem, both, w, watched=True)
     step = watched_step(both.size, psf.ndim)
@@ -307,8 +306,7 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
     del light, seen, g  # room for the runs
     if not low < highest:
         return low
-    windows = cut(problem, both, w, side=watched_sides(blur.psf), interior=True, most=2)
-    problem, both, w = windows or (problem, both, w)
+    problem, both, w = cut(problem, both, w, side=watched_sides(blur.psf), interior=True, most=2)
     del blur  # with its spectrum
     one, other, w = (contiguous(x) for x in (both[::2], both[1::2], w[::2]))
 

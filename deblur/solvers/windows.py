@@ -33,8 +33,8 @@ def watched_step(pixels: float, axes: int) -> int:
 
 def cut(
     problem: Problem, g: Array, w: Array | None, *, side: Sequence[int], interior: bool = False, most: int | None = None
-) -> tuple[Problem, Array, Array | None] | None:
-    """Windows spread over frames (k, c, M, N), as frames of a problem with an open boundary.
+) -> tuple[Problem, Array, Array | None]:
+    """Windows spread over frames (k, c, M, N), as frames of a problem with an open boundary; or all as it is.
 
     Parameters
     ----------
@@ -50,14 +50,15 @@ def cut(
 
     Returns
     -------
-    (problem, frames, weights) or None
-        None where the whole image is to be used. The problem's fit has the weights, if there are any.
+    problem, frames, weights
+        Those that were given, where the whole image is to be used. The windows' problem has the weights, if there are
+        any.
     """
     blur, space = problem.operator.shift_invariant, g.shape[2:]
     sides = [min(n, m) for n, m in zip(space, side, strict=True)]
     area = math.prod(space) / math.prod(sides)
     if blur is None or area < 3 or not (interior or blur.boundary.open):
-        return None
+        return problem, g, w
     count = min(max(int(math.sqrt(area) / 4), 2), 4)  # along each axis
     pairs = zip(space, sides, strict=True)
     starts = [[round((i + 0.5) * (n - m) / count) for i in range(count)] for n, m in pairs]
@@ -68,11 +69,12 @@ def cut(
     at = at[:most]
     xp = problem.xp
     if w is not None:
-        w = xp.broadcast_to(w, g.shape)
-        at = [here for here in at if float((w[here] > 0).mean()) >= 0.5]  # that show half of their pixels
+        weights = xp.broadcast_to(w, g.shape)
+        at = [here for here in at if float((weights[here] > 0).mean()) >= 0.5]  # that show half of their pixels
         if not at:
-            return None
-        w = xp.concatenate([w[here] for here in at])
+            return problem, g, w
+        w = xp.concatenate([weights[here] for here in at])
     window = Blur(blur.psf, sides, "unknown", origin=blur.origin)
-    problem = replace(problem, operator=window, fidelity=replace(problem.fidelity, weights=w))
+    fidelity, frames = replace(problem.fidelity, weights=w), problem.frames * len(at)
+    problem = replace(problem, operator=window, fidelity=fidelity, frames=frames)
     return problem, xp.concatenate([g[here] for here in at]), w

@@ -291,10 +291,8 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         problem, prepare = replace(problem, regularizer="tv"), METHODS["tv"].prepare
         factor = _SCENE_OF_PILOT if predictive else 1.0
     whole, count = g.shape, len(g)
-    if blur := problem.operator.shift_invariant:
-        # A boundary that may not fit shows at the edges only, which no window has.
-        windows = cut(problem, g, problem.fidelity.weights, side=side_for(blur.psf))
-        problem, g = windows[:2] if windows else (problem, g)
+    # A boundary that may not fit shows at the edges only, which no window has.
+    problem, g, _ = cut(problem, g, problem.fidelity.weights, side=side_for(problem.operator.mean_blur.psf))
     floor = 1e-8 * size if counts else (PERTURBED * size) ** 2
     find = _root if rule == "discrepancy" else _minimise
     while True:

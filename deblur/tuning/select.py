@@ -17,6 +17,7 @@ from ..operators.operator import Operator
 from ..problem import Problem
 from ..solvers.noise import NoiseModel, noise_level, noise_variance, shows_noise
 from ..solvers.start import filled, prior_scene
+from ..solvers.windows import cut, watched_sides
 from ..threads import all_cores
 from .choice import COLOURED, RULES, LambdaChoice, check_rule
 from .sampled import PERTURBED, Prepare, search
@@ -146,13 +147,15 @@ def with_unexplained(problem: Problem, g: Array, rule: str, noise: float | None)
 def unexplained(problem: Problem, g: Array) -> Callable[[float], float]:
     """Deviation of what the linear formula leaves unexplained of frames (k, c, M, N), by the share of the λ of "auto".
 
-    Its squared residual over the degrees of freedom left to it [1]_; 0 where λ or the solution is not reliable.
+    Its squared residual over the degrees of freedom left to it [1]_; 0 where λ or the solution is not reliable. Of a
+    large picture whose scene goes on beyond its frame, windows stand for the whole.
 
     References
     ----------
     .. [1] G. Wahba, Bayesian "confidence intervals" for the cross-validated smoothing spline, J. R. Stat. Soc. B 45
        (1983) 133-150.
     """
+    problem, g, _ = cut(problem, g, problem.fidelity.weights, side=watched_sides(problem.operator.mean_blur.psf))
     operator, seen = problem.operator, filled(g, problem.fidelity.weights) - problem.fidelity.background
     seen = seen - operator.forward(prior_scene(operator, seen))
     plain = Problem(operator, dtype=problem.dtype, device=problem.device, frames=problem.frames, noise=problem.noise)

@@ -20,7 +20,7 @@ from deblur.solvers.noise import NoiseModel, noise_variance
 from deblur.terms import DataFidelity
 from deblur.tuning import sampled
 from deblur.tuning.sampled import _Observer, whiteness
-from deblur.tuning.select import apply_rule
+from deblur.tuning.select import apply_rule, unexplained
 
 PSF = deblur.psf.gaussian(7, 1.2)
 
@@ -282,6 +282,11 @@ def test_windows_stand_for_a_large_picture(monkeypatch):
     choice = tune("tv", problem, g)
     assert "2 windows of 128 x 128 pixels" in choice.reason
     assert choice.solution is None
+    left = unexplained(problem, g)(0.5)
+    monkeypatch.setattr(windows, "_WINDOW", 128)
+    part, frames, _ = windows.cut(problem, g, None, side=[128] * 2)
+    assert unexplained(problem, g)(0.5) == unexplained(part, frames)(0.5)
+    assert unexplained(problem, g)(0.5) == pytest.approx(left, rel=0.05)
     monkeypatch.setattr(sampled, "side_for", lambda psf: [10**6] * 2)
     whole = tune("tv", problem, g)
     assert "windows" not in whole.reason
@@ -305,7 +310,7 @@ def test_windows_have_the_weights_colours_and_frames_of_their_places():
 def test_a_boundary_that_may_not_fit_is_measured_with_its_edges(boundary):
     blur, g = large()
     problem = pose(Blur(PSF, blur.image_shape, boundary), "tv")
-    assert windows.cut(problem, g, None, side=[128] * 2) is None
+    assert windows.cut(problem, g, None, side=[128] * 2)[1] is g
     assert windows.cut(problem, g, None, side=[128] * 2, interior=True)[0].operator.boundary.open
 
 
