@@ -38,6 +38,9 @@ class Schedule:
     excess : float
         How far the objective may be above its minimum, relative to it; infinite where `rtol` is asked for, and for
         large scenes, where the residuals decide alone: to evaluate the bound costs as much as some iterations.
+    least_share : float
+        The least part of the objective that `excess` may be relative to. Where λ is small most of the objective may be
+        what no scene within the bounds explains, beside which all vanishes that λ decides.
     lagging : float
         A split's residual lags behind the other one if that is so many times as large. Where λ is small, what the blur
         has nearly removed comes back only if no regularizer is larger than necessary.
@@ -58,6 +61,7 @@ class Schedule:
         self.rho = [0.1 * curvature, *[prior] * len(regularizers), 0.03 * curvature * gain**2]
         large = curvature * scale / gain
         small = 0 < lam < 1e-3 * large
+        self.least_share = 1e-6 if small else 1.0
         self.first_lam = 1e-2 * large if small and not squares and fidelity.name != "l1" else lam
         self.rtol = stop.looser * (4e-4 if small else 5e-3) if stop.rtol is None else stop.rtol
         cheap = math.prod(problem.operator.scene_shape) <= 1 << 12
