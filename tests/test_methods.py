@@ -107,9 +107,8 @@ def test_masked_images_take_the_memory_that_is_stated(rng, method, hidden, bound
     if hidden == "a hole":
         mask[50:150, 50:140] = True
     blur = Blur(deblur.psf.gaussian(7, 1.5), g.shape, boundary)
-    options = {"boundary": boundary, "method": method, "max_iterations": 4}
-    needed = stated(method, Problem(blur, 0.01, method, DataFidelity(weights=1.0 - mask)))
-    assert needed == pytest.approx(peak_of(g, blur.psf, 0.01, mask=mask, **options), rel=0.1)
+    peak = peak_of(g, blur.psf, 0.01, mask=mask, boundary=boundary, method=method, max_iterations=4)
+    assert stated(method, Problem(blur, 0.01, method, DataFidelity(weights=1.0 - mask))) == pytest.approx(peak, rel=0.1)
 
 
 @pytest.mark.parametrize("boundary", deblur.BOUNDARIES)
