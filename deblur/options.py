@@ -255,7 +255,7 @@ def check_values(o: dict[str, Any]) -> None:
     if isinstance(o["mask"], str) and o["mask"] not in DETECTORS:
         names = " or ".join(map(repr, DETECTORS))
         raise ValueError(f"mask must be {names}, or an array, True at the pixels to hide, not {o['mask']!r}")
-    if isinstance(o["noise"], tuple) and len(o["noise"]) < 2:
+    if type(o["noise"]) is tuple and len(o["noise"]) != 2:  # the package's own noise model has more
         raise ValueError(f"noise must be a number, or (gain, read-out noise), not {o['noise']!r}")
     parts = o["noise"][:2] if isinstance(o["noise"], tuple) else [o["noise"]]
     numbers = [(part, "noise, a standard deviation, or gain and read-out noise,") for part in parts]

@@ -42,6 +42,7 @@ from .norms import combined
 from .operators.blur import Blur
 from .operators.natural import coloured
 from .operators.operator import Operator
+from .operators.varying import VaryingBlur
 from .terms import (
     FORMULA,
     REGULARIZERS,
@@ -169,12 +170,15 @@ class Problem:
         return len(self.operator.image_shape)
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """Bytes of an image, of a scene, of the torus of H, and of a scene continued as far as its PSF reaches."""
-        blur = self.operator.mean_blur
-        reached = [n + m - 1 for n, m in zip(blur.image_shape, blur.psf.shape, strict=True)]
-        shapes = blur.image_shape, blur.scene_shape, blur.torus(self.device).lengths, reached
-        return tuple(math.prod(shape) * self.dtype.itemsize for shape in shapes)
+    def sizes(self) -> tuple[float, ...]:
+        """Bytes of an image, a scene, the torus of H, what H keeps, and what a product takes beside its result."""
+        operator, blur = self.operator, self.operator.mean_blur
+        shapes = blur.image_shape, blur.scene_shape, blur.torus(self.device).lengths
+        image, scene, torus = (math.prod(shape) * self.dtype.itemsize for shape in shapes)
+        if isinstance(operator, VaryingBlur):  # the spectra of all PSFs that are mixed, and the weight of each
+            kept = operator.terms * ((2 * operator.channels if operator.channels else 1) * torus + image)
+            return image, scene, torus, kept, 6.0 * torus
+        return image, scene, torus, torus, self.axes * torus
 
     @property
     def strength(self) -> str:

@@ -120,8 +120,7 @@ class VaryingBlur(LinearMap):
         self._lattice, mix = _interpolation(self.positions, grid, shape)
         nodes = np.tensordot(mix, psfs, 1)  # the PSF at every node of the lattice
         terms, self._coefficients, self.error = _reduced(psfs, mix, nodes, tolerance)
-        if len(terms) > 1 and tolerance is not None:
-            nodes = np.tensordot(self._coefficients, terms, 1)
+        self._nodes = nodes = np.tensordot(self._coefficients, terms, 1)
         self.channels = psfs.shape[1] if psfs.ndim == 4 else None
         colours = terms if terms.ndim == 4 else terms[:, None]
         self._blurs = [[Blur(h, shape, boundary, origin=origin) for h in term] for term in colours]
@@ -131,6 +130,8 @@ class VaryingBlur(LinearMap):
         self.mean_blur = Blur(mean, shape, boundary, origin=origin)
         self.image_shape, self.scene_shape = self.mean_blur.image_shape, self.mean_blur.scene_shape
         self.crop, self.boundary = self.mean_blur.crop, self.mean_blur.boundary
+        apart = (nodes - nodes.mean(axis=0)).reshape(len(nodes), -1)
+        self.parts = 1 + int(np.linalg.matrix_rank(apart, 1e-12 * abs(mean).max()))  # blurs that `principal` gives
         sums = np.abs(nodes).sum(axis=(-2, -1))
         # ‖H‖² is at most the largest sum of a row times that of a column.
         columns = np.abs(nodes).max(axis=0).sum(axis=(-2, -1))
@@ -151,7 +152,8 @@ class VaryingBlur(LinearMap):
         """2^power H, whose digits are those of H."""
         other = copy.copy(self)
         other._blurs = [[blur.scaled(power) for blur in term] for term in self._blurs]
-        other.mean_blur, other._sample = self.mean_blur.scaled(power), np.ldexp(self._sample, power)
+        other.mean_blur = self.mean_blur.scaled(power)
+        other._sample, other._nodes = (np.ldexp(x, power) for x in (self._sample, self._nodes))
         other.norm_bound, other.dc_gain = (math.ldexp(x, power) for x in (self.norm_bound, self.dc_gain))
         return other
 
@@ -176,10 +178,7 @@ class VaryingBlur(LinearMap):
     def psf_at(self, row: float, column: float) -> np.ndarray:
         """The PSF that a pixel of the image sees the scene through: (m, n), with colours (C, m, n)."""
         at = [_hats(nodes, np.array([x])) for nodes, x in zip(self._lattice, (row, column), strict=True)]
-        weights = np.einsum("ir,js,rsk->k", *at, self._coefficients.reshape(*map(len, self._lattice), -1))
-        terms = np.array([[blur.psf for blur in term] for term in self._blurs])
-        h = np.tensordot(weights, terms, 1)
-        return h[0] if self.channels is None else h
+        return np.tensordot(np.einsum("ir,js->rs", *at).ravel(), self._nodes, 1)
 
     # -- products ----------------------------------------------------------------------------
 
@@ -211,18 +210,14 @@ class VaryingBlur(LinearMap):
         psfs : (K, m, n) array
             With colours (K, C, m, n).
         """
-        terms = np.array([[blur.psf for blur in term] for term in self._blurs])
-        nodes = np.tensordot(self._coefficients, terms, 1)
-        mean = nodes.mean(axis=0)
-        u, s, vectors = np.linalg.svd((nodes - mean).reshape(len(nodes), -1), full_matrices=False)
-        rank = int((s > 1e-12 * abs(mean).max()).sum())
+        mean, rank = self._nodes.mean(axis=0), self.parts - 1
+        u, s, vectors = np.linalg.svd((self._nodes - mean).reshape(len(self._nodes), -1), full_matrices=False)
         maps, psfs = [device.xp.ones(self.image_shape, dtype)], [mean]
         for w, h in zip(self._maps(u[:, :rank] * s[:rank], device), vectors[:rank], strict=True):
             scale = norms_of(w)[0] / math.sqrt(w.size) / _LIGHT
             maps.append((w / scale).astype(dtype))
             psfs.append(h.reshape(mean.shape) * scale)
-        stacked = np.array(psfs)
-        return maps, stacked if self.channels else stacked[:, 0]
+        return maps, np.array(psfs)
 
     def _maps(self, coefficients: np.ndarray, device: Device) -> Iterator[Array]:
         """(M, N), float64, for each column: between the nodes of the lattice, where its values are."""

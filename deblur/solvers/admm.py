@@ -46,7 +46,7 @@ from . import admm_gpu
 from .admm_arrays import ArraySteps
 from .certificate import excess
 from .domain import block_map, domain_of, splits
-from .spectrum import quadrant
+from .spectrum import diagonal
 from .splits import Extrapolation, State, Steps
 
 
@@ -57,33 +57,35 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes: see `deblur.problem`."""
-    operator, regularizers = problem.operator, REGULARIZERS.get(problem.regularizer, ())
-    parts = sum(len(DIFFERENCES[p.differences](problem.axes)) for p in regularizers)
+    """Bytes: see `deblur.problem`. The larger of two phases: a step for x, and new copies."""
+    operator, frames, (image, scene, torus, kept, product) = problem.operator, problem.frames, problem.sizes
+    regularizers, axes, gpu = REGULARIZERS.get(problem.regularizer, ()), problem.axes, problem.device.gpu is not None
+    kinds = [len(DIFFERENCES[p.differences](axes)) for p in regularizers] or [0]
     boxed = problem.bounds is not None or operator.boundary.dark or not regularizers
-    parts += 3 * (operator.terms - 1) if splits(operator) else 0
-    blur = operator.mean_blur if splits(operator) else operator.shift_invariant
-    shape = operator.scene_shape if blur is None or operator.boundary.continued else blur.torus(problem.device).lengths
-    domain = math.prod(shape) * problem.dtype.itemsize
-    # Each core has a block of the differences, the relaxed and the new ones, and of what their proximal map takes.
-    blocks = 0 if problem.device.gpu is not None else min(cores() << 19, problem.frames * domain) * 4 * parts
-    # Two copies of each split's images, one split being the data's; x, the next x, K x, the right-hand side, a
-    # spectrum; K, |K|² and the step's inverse in frequency; the image's own data. Of volumes on the host K x has the
-    # memory of its spectrum; on a GPU the data and W are there, too.
-    # CuPy's operations, by which volumes are stepped on a GPU, take more for whole arrays.
-    gpu, volume = problem.device.gpu is not None, problem.axes == 3
-    arrays, each = (14 if volume else 12, 4.0 if volume else 2.0) if gpu else (9 if volume else 10, 2.0)
-    needed = domain * (arrays + each * parts + 2 * boxed)
-    verified = 0.0
-    if volume and not gpu:
-        image, scene, torus, _ = problem.sizes
-        # A scene that is continued: products of H, and the vectors of conjugate gradients where H is not diagonal.
-        folds, iterates = operator.boundary.continued, blur is None or quadrant(blur) is None
-        needed += (2.5 * torus + 8 * domain * iterates) * folds
-        # A solution is verified beside its state and K: differences of one kind, and what they are made from.
-        kinds = max([len(DIFFERENCES[p.differences](3)) for p in regularizers], default=0)
-        verified = domain * (4.5 + 2 * parts + 2 * boxed) + image + (4.5 + kinds) * scene + torus * folds
-    return max(problem.frames * needed + blocks, problem.frames * verified) + freed(domain)
+    split, parts = splits(operator), operator.parts if splits(operator) else 1
+    whole = operator.boundary.continued or not (split or operator.shift_invariant)  # x is the scene itself
+    domain = scene if whole else torus
+    if gpu:
+        # Two copies of each split's images, one split being the data's; x, the next x, K x, the right-hand side, a
+        # spectrum; K, |K|² and the step's inverse in frequency; the image's own data and W. CuPy's operations, by
+        # which volumes are stepped, take more for whole arrays.
+        arrays, each = (14, 4.0) if axes == 3 else (12, 2.0)
+        return frames * domain * (arrays + each * (sum(kinds) + 3 * (parts - 1)) + 2 * boxed) + freed(domain)
+    copies = 2 * (parts + sum(kinds) + boxed)
+    # The data, x, the right-hand side and two copies of each split's images; weights or a mask, and products.
+    held = frames * (image + (2 + copies) * domain + 3.2 * image * (problem.fidelity.weights is not None))
+    if not whole:
+        held += (parts + 1 + (parts + 1) * split) * domain  # K, |K|² and the step's inverse, and the weights of parts
+        step = 2.0 * (parts + 1) * frames * domain  # K x before and after, and spectra
+    else:
+        iterates = not diagonal(operator)
+        held += (2 + iterates) * domain + kept  # the power, the step's inverse, and the symbol
+        # The vectors of conjugate gradients.
+        step = frames * ((7.2 if iterates else 2) * domain + product) + 0.8 * domain * iterates
+    # A core's block with a border, the differences, the relaxed and the new ones, and of what their proximal map takes.
+    each = max(2 * parts, sum(kinds) + 2 * max(kinds)) + 3
+    copied = frames * parts * domain + min(cores() * min(1 << 19, domain), frames * domain) * each
+    return held + max(step, copied) + freed(domain)
 
 
 def prepare(problem: Problem) -> Admm:
@@ -178,6 +180,9 @@ class Schedule:
     excess : float
         How far the objective may be above its minimum, relative to it; infinite where `rtol` is asked for, and for
         large scenes, where the residuals decide alone: to evaluate the bound costs as much as some iterations.
+    least_share : float
+        The least part of the objective that `excess` may be relative to. Where λ is small most of the objective may be
+        what no scene within the bounds explains, beside which all vanishes that λ decides.
     lagging : float
         A split's residual lags behind the other one if that is so many times as large. Where λ is small, what the blur
         has nearly removed comes back only if no regularizer is larger than necessary.
@@ -198,6 +203,7 @@ class Schedule:
         self.rho = [0.1 * curvature, *[prior] * len(regularizers), 0.03 * curvature * gain**2]
         large = curvature * scale / gain
         small = 0 < lam < 1e-3 * large
+        self.least_share = 1e-6 if small else 1.0
         self.first_lam = 1e-2 * large if small and not squares and fidelity.name != "l1" else lam
         self.rtol = stop.looser * (4e-4 if small else 5e-3) if stop.rtol is None else stop.rtol
         cheap = math.prod(problem.operator.scene_shape) <= 1 << 12
@@ -272,7 +278,7 @@ class _Run:
             # At the same iterations on every device: a GPU submits batches.
             if bounded and not falling and ((n >= check and n % every == 0) or n == schedule.most):
                 check = 9 * n // 8
-                above, exact, away = excess(self.factor, steps, float(sums[-1, :, 0].sum()))
+                above, exact, away = excess(self.factor, steps, float(sums[-1, :, 0].sum()), schedule.least_share)
                 within = self._still(n) and above <= schedule.excess and away <= 1e-2
             converged = within
             if falling and n % every == 0:
@@ -282,8 +288,8 @@ class _Run:
                     self._balance(sums[-1])
                 if bounded and n < schedule.most:
                     self.extrapolation.advance()
-        distant = away > 1e-2 and problem.dtype == np.float32 and problem.stop.max_iterations is None
-        self.rounded = above <= schedule.excess and (distant or (converged and exact > max(above, 3 * schedule.excess)))
+        inexact = (converged and exact > 3 * schedule.excess) or (away > 1e-2 and problem.stop.max_iterations is None)
+        self.rounded = problem.dtype == np.float32 and above <= schedule.excess and inexact
         self._record(sums)
         state, (primal, dual) = steps.state(self.lam, self.scale), self.worst[-1]
         scene = state.x[(..., *self.domain.scene)]

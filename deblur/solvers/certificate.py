@@ -25,25 +25,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy
 
 from ..device import Array, asnumpy
 from ..norms import norms_of, total
 from ..problem import Problem
 from ..terms import ORDER, adjoint_differences, differences, is_quadratic
-from .spectrum import quadrant
+from .spectrum import diagonal
 from .splits import Steps
-from .start import all_weights
+from .start import all_weights, half_width
 
 if TYPE_CHECKING:
     from .admm import Admm
 
 
-def excess(factor: Admm, steps: Steps, copies: float) -> tuple[float, float, float]:
+def excess(factor: Admm, steps: Steps, copies: float, least: float) -> tuple[float, float, float]:
     """The bound over the objective, for the scene that a solve would end with now, and ‖z − f*‖/‖z‖, 0 if not known.
 
     The bound comes first without what rounding in the problem's dtype makes of both where they should vanish, then
-    without what rounding in float64 makes of them.
+    without what rounding in float64 makes of them. In float64 it is over ten times what the regularizer has of the
+    objective, if that is less than all.
 
     Parameters
     ----------
@@ -52,6 +52,8 @@ def excess(factor: Admm, steps: Steps, copies: float) -> tuple[float, float, flo
         After an iteration.
     copies : float
         Σ F(u) of that iteration.
+    least : float
+        The least part of the objective that the bound is over.
     """
     problem, domain, x = steps.problem, steps.domain, steps.x
     inner, options = (..., *domain.scene), (problem.operator.boundary.wraps, problem.axes)
@@ -68,14 +70,18 @@ def excess(factor: Admm, steps: Steps, copies: float) -> tuple[float, float, flo
         y = steps.dual(-1)
         linear += _products(y, [z], steps.u[-1])
         s += y[0]
-    objective = problem.objective(steps.g, scene, domain.mixture(shown)[(..., *domain.frame)])
+    seen = domain.mixture(shown)[(..., *domain.frame)]
+    objective = problem.objective(steps.g, scene, seen)
+    part = min(max(10 * (objective - problem.fidelity.value(seen, steps.g)), least * objective), objective)
     (left, size), mu = norms_of(s[inner] if domain.pinned else s, z), _curvature(factor, problem)
     bregman = objective - copies - linear + (0.0 if mu else 1e-2 * left * max(size, steps.scale * math.sqrt(z.size)))
     slope = left / math.sqrt(mu) if mu else 0.0  # gap ≤ bregman + slope √(2 gap)
     about = problem.fidelity.value(0 * steps.g, steps.g) + 30 * problem.lam * float(total(abs(scene)))
     rounding = [float(np.finfo(dtype).eps) * about for dtype in (x.dtype, np.float64)]
-    roots = [slope + math.sqrt(slope**2 + 2 * max(bregman - r, 0.0)) for r in rounding]
-    above, exact = (0.5 * root**2 / (objective + r or 1.0) for root, r in zip(roots, rounding, strict=True))
+    # Below zero it is rounding alone, which float64 must have the less of.
+    roots = [slope + math.sqrt(slope**2 + 2 * max(b, 0.0)) for b in (bregman - rounding[0], abs(bregman) - rounding[1])]
+    parts = part if x.dtype == np.float64 else objective, part
+    above, exact = (0.5 * root**2 / (p + r or 1.0) for root, p, r in zip(roots, parts, rounding, strict=True))
     return above, exact, roots[0] / (math.sqrt(mu) * norms_of(scene)[0] or 1.0) if mu else 0.0
 
 
@@ -83,28 +89,20 @@ def _curvature(factor: Admm, problem: Problem) -> float:
     """μ: the least curvature of the squares over all frequencies; 0 if some other term decides."""
     if not is_quadratic(problem.regularizer):
         return 0.0
-    domain, [regularizer], boundary = factor.domain, factor.regularizers, problem.operator.boundary
+    domain, [regularizer] = factor.domain, factor.regularizers
     curvature = problem.lam * domain.symbol(regularizer.differences) + 0 * domain.power
     if problem.fidelity.name != "gaussian" or regularizer.differences == "identity":
         return float(curvature.min())
     w = asnumpy(all_weights(problem))
     hidden = w < 1e-2 * w.mean()
     seen = float((curvature + float(w[~hidden].min()) * domain.power).min())
-    half, blur = _half_width(hidden), problem.operator.shift_invariant
-    if not half and blur is not None and (boundary.wraps or (boundary.mirrors and quadrant(blur) is not None)):
+    half = half_width(hidden)
+    if not half and diagonal(problem.operator):
         return seen
     # Else frequencies are not what H takes apart. Pixels that no datum sees, behind a mask or, as many as half of the
     # PSF has, at the edge, hang on their neighbours alone.
     stretch = 2 * max(problem.operator.mean_blur.psf.shape) + 4 * half + 2
     return min(seen, problem.lam * (2 * math.sin(math.pi / stretch)) ** (2 * ORDER[regularizer.differences]))
-
-
-def _half_width(hidden: np.ndarray) -> int:
-    """How far a hidden pixel is from a visible one of its image, along an axis or a diagonal; 0 if none is hidden."""
-    whole = max(hidden.shape[2:])
-    images = [image for image in hidden.reshape(-1, *hidden.shape[2:]) if image.any()]
-    far = (whole if i.all() else int(scipy.ndimage.distance_transform_cdt(i).max()) for i in images)
-    return max(far, default=0)
 
 
 def _products(y: Sequence[Array], shown: Sequence[Array], u: Sequence[Array]) -> float:

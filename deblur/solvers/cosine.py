@@ -43,7 +43,7 @@ def refuses(problem: Problem) -> str | None:
 
 def memory(problem: Problem) -> float:
     """Bytes of the verification, which takes more than the solve: see the terms."""
-    image, _, torus, _ = problem.sizes
+    image, _, torus, *_ = problem.sizes
     if problem.axes == 3 and problem.device.gpu is None:
         return 2 * image + verification(problem)
     # The eigenvalues and the filter; the PSF's spectrum on the torus; of each frame the scene, and for Hf the

@@ -32,7 +32,7 @@ from ..terms import ORDER, first_difference_power
 from ..threads import cores
 from ..vector_ops import Systems
 from .cosine import filtered
-from .spectrum import cosine_symbol, quadrant
+from .spectrum import cosine_symbol, diagonal
 
 #: ADMM's one step that is not pixelwise: (x, K x) for the data split's t, the right-hand side of all other splits,
 #: which it may overwrite, and the last x.
@@ -239,7 +239,7 @@ class SceneDomain(Domain):
 
     def __init__(self, operator: Operator, dtype: np.dtype, device: Device) -> None:
         self.operator, self.dtype, self.device = operator, dtype, device
-        blur, boundary = operator.shift_invariant, operator.boundary
+        boundary = operator.boundary
         self._measure(operator.scene_shape, boundary.wraps, device)
         self.data_shape = operator.image_shape
         self.scene, self.frame = (tuple(map(slice, shape)) for shape in (self.shape, self.data_shape))
@@ -248,7 +248,7 @@ class SceneDomain(Domain):
         else:
             self.border, self.adjoint_border = "edge", "constant"
         self.power = self.power_of(operator).astype(dtype)
-        self._diagonal = boundary.transform == "cosine" and blur is not None and quadrant(blur) is not None
+        self._diagonal = diagonal(operator)
 
     def power_of(self, operator: Operator) -> Array:
         if operator.boundary.wraps:

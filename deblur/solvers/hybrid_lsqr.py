@@ -62,15 +62,14 @@ def refuses(problem: Problem) -> str | None:
 def memory(problem: Problem) -> float:
     """Bytes of both bases, for the steps that the bound of conjugate gradients predicts, and of what a step needs.
 
-    That is the spectrum of H, and of each frame the product, the new vector and two of its parts; where the scene
+    That is what H keeps, and of each frame the product, the new vector and two of its parts; where the scene
     goes on beyond the frame, the data and the scene on which they are centred, too.
     """
-    operator, (image, scene, torus, _) = problem.operator, problem.sizes
-    norm, blur = operator.norm_bound, operator.shift_invariant
+    operator, norm, (image, scene, _, kept, _) = problem.operator, problem.operator.norm_bound, problem.sizes
     reduction = problem.stop.rtol or 0.1 * _allowed(problem, norm) / norm**2
     steps = int(np.clip(0.5 * norm / np.sqrt(problem.lam) * np.log(2 / reduction), 1, _most_steps(problem)))
     each = (vectors(steps) + operator.boundary.open) * (image + scene) + 4 * scene
-    return torus * (blur is not None) + problem.frames * each
+    return kept + problem.frames * each
 
 
 def prepare(problem: Problem) -> Factor:

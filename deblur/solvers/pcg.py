@@ -91,7 +91,7 @@ def memory(problem: Problem) -> float:
     """Bytes of arrays on the torus, of the border's matrices, and of the basis that GMRES stores."""
     blur, size = problem.blur, problem.dtype.itemsize
     if problem.axes != 2:
-        image, scene, torus, _ = problem.sizes
+        image, scene, torus, *_ = problem.sizes
         # Spectra of H, of HHᵀ and of the preconditioner, real ones with half of the numbers; of each frame the data,
         # x, r, p, and the spectrum and image of a product; and the scene on which the data are centred. A GPU has
         # some of it already when it squares a spectrum in double precision.

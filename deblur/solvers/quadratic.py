@@ -26,17 +26,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
-import scipy
 
 from ..device import Array, Map, Shape, freed
 from ..errors import ConvergenceError
 from ..linalg.krylov import cg
 from ..normalization import Scale, shifted
 from ..norms import combined, norms
-from ..operators.varying import VaryingBlur
 from ..problem import FLOAT64, Factor, Problem, Solution, history_of
 from ..terms import ORDER, REGULARIZERS, is_quadratic
 from ..threads import all_cores
@@ -44,7 +41,8 @@ from ..vector_ops import image_systems
 from . import admm
 from .domain import domain_of
 from .refine import MOST
-from .start import first_scene
+from .spectrum import diagonal
+from .start import all_weights, first_scene, half_width
 
 
 def refuses(problem: Problem) -> str | None:
@@ -57,44 +55,34 @@ def memory(problem: Problem) -> float:
     """Bytes: see `deblur.problem`."""
     if not problem.quadratic:
         return admm.memory(problem)
-    operator, frames, (image, scene, torus, _) = problem.operator, problem.frames, problem.sizes
+    operator, frames, (image, scene, torus, kept, _) = problem.operator, problem.frames, problem.sizes
     if problem.device.gpu is not None:
         return (19.0 if problem.axes == 3 else 14.0) * scene * frames
     folds, kind = operator.boundary.continued, REGULARIZERS[problem.regularizer][0].differences
-    if operator.shift_invariant is None:
-        each = 13.7 + 0.5 * (kind == "hessian") if folds else 12 + (kind == "hessian")
-        held = frames * (each * scene + 3.2 * image * (problem.fidelity.weights is not None))
-        if isinstance(operator, VaryingBlur):  # the spectra of all PSFs that are mixed, and the weight of each
-            held += operator.terms * ((2 * operator.channels if operator.channels else 1) * torus + image)
-        # Before, what gives the mean power, in float64.
-        return max(held, 14.6 * 8 / problem.dtype.itemsize * scene * folds) + freed(torus)
-    # The PSF's spectrum; on the domain |K|², the inverse and, if it is a torus, K. A product lies in the memory of its
-    # spectrum, unless it is folded.
-    spectra, product = (torus + 2 * scene, scene) if folds else (3 * torus, torus)
-    most = 2 * torus + folds * scene  # the spectra of a product of H
-    if kind != "identity":
-        # That product, scene and difference with borders, the difference, its part of the sum, and the sum; of a mixed
-        # difference a term.
-        most = product + 2 * scene + (3 + (kind == "hessian")) * scene
-    # The data, the right-hand side, the first scene, x, r and p.
-    needed: float = spectra + frames * (image + product + 4 * scene + most)
-    if (w := problem.fidelity.weights) is not None:
-        needed += 4 * frames * image  # with the mask, and a product or what finds holes
-        count = _fitting(w, operator.mean_blur.psf.shape, _times(operator.scene_shape)[1:])
-        needed += count * ((scene if folds else torus / 2) + scene)
+    w, shift_invariant, holes = problem.fidelity.weights, operator.shift_invariant is not None, 0.0
+    domain = scene if folds else torus
+    # What H keeps; |K|² and the inverse and, if the domain is a torus, K.
+    kept += 2 * domain * (shift_invariant or folds)
+    # x, r and p; a product, it and the scene with borders, the difference, its part of the sum, and the sum; of a mixed
+    # difference a term. Without differences, the spectra of a product.
+    plain = kind == "identity" and shift_invariant
+    iterating = 2 * domain + (2 * torus + 3 * scene if plain else (8 + (kind == "hessian")) * scene)
+    if w is not None:  # the mask, W and a product; what fills hidden pixels; and smoothings
+        kept += 3.2 * w.nbytes
+        iterating = max(iterating, (8.5 + 12 / problem.dtype.itemsize) * image)
+        widths = [max(operator.mean_blur.psf.shape) + 4 * math.sqrt(2 * t) for t in _times(operator.scene_shape)[1:]]
+        hole = 2 * half_width(all_weights(problem) == 0) * operator.nonnegative
+        count = sum(width < hole for width in widths)
+        each = 1 if kind == "identity" else count
+        holes = (count > 1) * each * (scene + (scene if folds else torus / 2) * (kind != "identity"))
+    # The data and the right-hand side. Before, what gives the mean power, in float64.
+    early = 14.6 * 8 / problem.dtype.itemsize * scene * (folds and not shift_invariant)
+    needed: float = max(kept + holes + frames * (image + scene + iterating), early)
     # float64 goes on where float32 cannot come as close as λ asks; what float32 holds stays. It also goes on where
     # parts beyond the frame still move, which is not known before.
     if problem.dtype != FLOAT64 and 5e-3 * (problem.lam or 1) < _rounding(problem.dtype) * operator.norm_bound**2:
-        needed += needed + spectra + frames * scene
+        needed += needed + kept + frames * scene
     return needed + freed(torus)
-
-
-def _fitting(weights: Array, psf: Shape, times: list[float]) -> int:
-    """How many smoothings fit into a hole of the weights with the PSF; 0 if no wide hole."""
-    hole = [1] * (weights.ndim - len(psf))
-    sizes = ([*hole, *(n + int(4 * math.sqrt(2 * t)) for n in psf)] for t in times)
-    count = sum(float(scipy.ndimage.maximum_filter(weights, size).min()) == 0 for size in sizes)
-    return count if count > 1 else 0
 
 
 def _times(shape: Shape) -> list[float]:
@@ -127,6 +115,9 @@ class Quadratic:
         # iterations.
         lam = (1 if shift_invariant else 20) * problem.lam
         self.inverse = domain.regularised(mean, lam, regularizer.differences, power)
+        # No part of the scene hangs on others by differences alone: λ holds each, or H is as diagonal as they are.
+        exact = problem.fidelity.weights is None and diagonal(problem.operator)
+        self.determined = exact or regularizer.differences == "identity"
         self.holes = self._scales_of_holes(mean, domain.power if power is None else power)
 
     def _scales_of_holes(self, mean: float, power: Array) -> list[tuple[Array | None, Array]]:
@@ -152,11 +143,6 @@ class Quadratic:
                 found.append((by if t else None, near))
         return found if widest > 100 else []
 
-    @cached_property
-    def _exact(self) -> Quadratic:
-        """The same in float64."""
-        return Quadratic(self.problem.computed_in(FLOAT64))
-
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Solve for each frame and channel by itself; see `deblur.problem.Factor`.
 
@@ -169,7 +155,7 @@ class Quadratic:
             found, close = self._solve(g, start)
             if close or found.iterations == self._most or self.problem.dtype == FLOAT64:
                 return found
-            more, _ = self._exact._solve(g.astype(FLOAT64), found, found.iterations)
+            more, _ = Quadratic(self.problem.computed_in(FLOAT64))._solve(g.astype(FLOAT64), found, found.iterations)
         if not more.converged:
             return replace(found, converged=False, why=more.why)
         scene, n = more.scene.astype(self.problem.dtype), found.iterations + more.iterations
@@ -219,7 +205,7 @@ class Quadratic:
                 problem.stop.report(done + n, residual)
             sure = math.inf if problem.early else 5e-3 * problem.lam * norm
             allowed = np.minimum(max(rtol or 1e-6, rounding) * size, sure)
-            still = bool(rtol) or problem.regularizer == "identity" or bool((left <= eps * size).all())
+            still = bool(rtol) or self.determined or bool((left <= eps * size).all())
             moved = 0.0 if still else (path[n] - path[n // 2]) / 1e-2 if n >= 4 else math.inf
             close = bool((left <= allowed).all()) and moved <= 1 and not (rtol or 1.0) < rounding
             excess = float((left / np.maximum(allowed, rounding * size)).max())

@@ -69,7 +69,7 @@ from ..norms import combined, contiguous, largest, norms, total as sum_of
 from ..operators.blur import Blur
 from ..operators.matrix import by
 from ..problem import Factor, Problem, Solution, history_of
-from ..threads import all_cores
+from ..threads import all_cores, cores
 from . import admm, richardson_lucy_gpu
 from .counts import deviation, two_images
 from .domain import BlockMap, block_map
@@ -101,23 +101,24 @@ def memory(problem: Problem) -> float:
     """Bytes of the final run, or of the run before it that finds how many iterations: see `deblur.problem`."""
     if problem.lam > 0:
         return admm.memory(_nonnegative(problem))
-    operator, more, gpu = problem.operator, problem.frames - 1, problem.device.gpu is not None
-    blur, (image, scene, torus, folded) = operator.shift_invariant, problem.sizes
-    if blur is None:
-        return 16.0 * scene * problem.frames
-    folded *= operator.boundary.continued and problem.axes == 3 and not gpu
+    operator, axes, gpu = problem.operator, problem.axes, problem.device.gpu is not None
+    blur, (image, scene, torus, kept, product) = operator.mean_blur, problem.sizes
+    folded = torus * (operator.boundary.continued and axes == 3) if operator.shift_invariant else product - 2.0 * torus
 
     def run(frames: float, scene: float, torus: float, image: float, folded: float) -> float:
-        # Of each frame point, scene, spectrum, of images twice, image, what Hᵀ folds back; Hᵀw, on a GPU two; and K.
-        # Of volumes on a GPU, in the beginning, the first scene and Hᵀw twice each, point and product on the torus.
-        if gpu and problem.axes == 3:
+        # Of each frame point, scene, spectrum, of images twice, image, what Hᵀ folds back or a block's two quotients;
+        # Hᵀw, on a GPU two; K. Volumes on a GPU begin with the first scene and Hᵀw twice each, point and product.
+        if gpu and axes == 3:
             return frames * (4 * scene + 2 * torus + image * operator.boundary.continued) + torus
-        fixed = (1 + gpu) * scene + torus
-        return frames * (2 * scene + (1 + (problem.axes < 3)) * torus + image + folded) + fixed
+        product = max(frames * (torus * (axes < 3) + folded), 3.3 * min(cores() << 19, frames * image) * (not gpu))
+        return frames * (2 * scene + torus + image) + product + (1 + gpu) * scene + kept
 
-    final = run(1, scene, torus, image, folded) + more * (scene + 1.2 * image) + 6.5 * scene * problem.stop.consensus
+    # The frames without their hidden pixels, twice, W and its mask.
+    held = 4.0 * problem.frames * image * (problem.fidelity.weights is not None) + freed(torus)
+    final = run(1, scene, torus, image, folded) + (9 - 2 * (axes == 3)) * scene * problem.stop.consensus
+    final += (problem.frames - 1) * (scene + (1.2 if gpu else 5.2) * image)
     if problem.stop.rtol is not None:
-        return final + freed(torus)
+        return final + held
     size, sides = problem.dtype.itemsize, [*map(min, blur.image_shape, watched_sides(blur.psf))]
     windows = 1 if image < 3 * size * math.prod(sides) else 2 if len(sides) == 3 else 4
     frames, part = 2 * windows, math.prod(sides) * size
@@ -135,7 +136,7 @@ def memory(problem: Problem) -> float:
         coarse = 0.5 ** sum(m >= 8 and n >= 2 * m for n, m in zip(blur.image_shape, blur.psf.shape, strict=True))
         darkest = image + 3 * torus + 1.1 * scene + (2.2 * scene + 4 * image + folded) * (windows == 1)
         noise = max(noise, 2 * image * (1 + coarse * (coarse < 1)) + coarse * darkest)
-    return max(found * (not problem.stop.consensus), final, noise) + freed(torus)
+    return max(found * (not problem.stop.consensus), final, noise) + held
 
 
 def prepare(problem: Problem) -> Factor:
@@ -379,12 +380,11 @@ class _Run:
             self.signs = random_signs(g.shape, g.dtype, xp)
 
     def first(self, start: Array | None) -> Array:
-        """The scene to begin with: `start` within the bounds, or a constant one of the image's brightness."""
+        """The scene to begin with, without a zero, which would remain: `start`, or the image's brightness."""
         level = max(self.mean - self.problem.fidelity.background, 0.01 * self.mean) / self.problem.operator.dc_gain
         low, high = self.bounds
         if start is None:
             return self.xp.full(self.sensitivity.shape, min(max(level, low), high), self.g.dtype)
-        # A zero would remain zero.
         return self.xp.ascontiguousarray(start.clip(max(1e-6 * level, low), high).reshape(self.sensitivity.shape))
 
     def ascent(self, ratio: Array) -> Array:

@@ -32,6 +32,7 @@ from ..errors import SingularMatrixError
 from ..norms import combined
 from ..operators import torus_gpu
 from ..operators.blur import Blur
+from ..operators.operator import Operator
 from ..problem import Direct, Problem
 from ..threads import all_cores
 
@@ -100,11 +101,11 @@ class SpectralFactor(Direct):
 
 def verification(problem: Problem) -> float:
     """Bytes that a host takes beside a spectrum and the filter to verify volumes."""
-    image, scene, torus, reached = problem.sizes
+    image, scene, torus, *_ = problem.sizes
     # The PSF's spectrum; of each frame the scene, g − Hf, the spectrum in which Hᵀ of that lies, and λf, or what Hᵀ
     # folds back.
-    folded = max(reached * problem.blur.boundary.continued, scene)
-    return torus + problem.frames * (scene + image + torus + folded) + freed(torus)
+    each = scene + image + torus + (torus if problem.blur.boundary.continued else scene)
+    return torus + problem.frames * each + freed(torus)
 
 
 def regular_from(dtype: np.dtype, largest: float) -> float:
@@ -147,6 +148,12 @@ def quadrant(blur: Blur) -> np.ndarray | None:
         return None
     quarter = h[tuple(slice(n // 2, None) for n in h.shape)]
     return quarter[tuple(slice(k.max() + 1) for k in np.nonzero(quarter))]
+
+
+def diagonal(operator: Operator) -> bool:
+    """Whether H is diagonal in frequency: it wraps, or mirrors a scene and its PSF is symmetric in each axis."""
+    blur, boundary = operator.shift_invariant, operator.boundary
+    return blur is not None and (boundary.wraps or (boundary.mirrors and quadrant(blur) is not None))
 
 
 def symbol_at(blur: Blur, lengths: Sequence[int], first: int, dtype: DTypeLike, device: Device) -> Array:

@@ -181,3 +181,12 @@ def all_weights(problem: Problem) -> Array:
     w = xp.asarray(np.ones(1, problem.dtype)) if w is None else w
     w = w.reshape((1,) * (2 + len(shape) - w.ndim) + w.shape)
     return xp.broadcast_to(w, (*w.shape[:2], *shape))
+
+
+def half_width(hidden: np.ndarray) -> int:
+    """How far a hidden pixel is from a visible one of its image, along an axis or a diagonal; 0 if none is hidden."""
+    from scipy.ndimage import distance_transform_cdt
+
+    images = [image for image in hidden.reshape(-1, *hidden.shape[2:]) if image.any()]
+    far = (max(i.shape) if i.all() else int(distance_transform_cdt(i).max()) for i in images)
+    return max(far, default=0)

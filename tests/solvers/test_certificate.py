@@ -67,6 +67,17 @@ def test_success_with_a_small_lambda_is_near_the_minimiser_behind_masks_too(rng,
     assert found.status.ok
 
 
+@pytest.mark.parametrize(("data", "dtype"), [("poisson", "float32"), ("huber", "float64"), ("l1", "float64")])
+def test_a_residual_that_the_bounds_leave_hides_no_error_of_the_image(rng, data, dtype):
+    """For a small λ visible pixels are as near as the bounds allow, and hidden ones their neighbours' mean."""
+    g, mask = 0.1 + rng.random((8, 7)).astype(dtype), np.isin(np.arange(56).reshape(8, 7), [16, 26, 39])
+    options = {"method": "gradient", "data": data, "boundary": "reflect", "bounds": (0, 0.5), "mask": mask}
+    found = deblur.solve(g, [[1.0]], 1e-5, noise=0.01, **options)
+    truth = g.clip(0, 0.5)
+    truth[mask] = sum(np.roll(truth, *move) for move in ((1, 0), (-1, 0), (1, 1), (-1, 1)))[mask] / 4
+    assert np.linalg.norm(found.image - truth) <= 1e-2 * np.linalg.norm(truth)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("lam", [1e-4, 1e-3, 1e-2, 1.0])
 def test_pixels_that_no_datum_sees_are_left_to_the_regularizer(rng, dtype, lam):
