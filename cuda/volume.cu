@@ -7,7 +7,7 @@
 //
 // Kernel (blocks of columns x THREADS / columns threads)
 //   depth   slices `given` in, `wanted` out, of a torus with as many as the product of the stages' radices
-// Bytes: the slices given and wanted once each, the symbol once. Eight blocks a multiprocessor gain more than they spill.
+// Bytes: the slices given and wanted once each, the symbol once.
 // The forward stages decimate in frequency and leave the numbers in the order of reversed digits, the backward ones
 // take them from there, so that both work in place and nothing is reordered: the symbol is read in that order.
 
@@ -92,7 +92,7 @@ template <bool BACK> __device__ __forceinline__ void stage_of(unsigned radix, nu
 // spectra, by: slices of `plane` numbers. Those given are continued to `filled`, `before` of them before the first; those
 // wanted were to `reached`, `ahead` of them. `stages` radices, four bits each, the first lowest. Shared memory: `length`
 // rows of blockDim.x numbers, as many numbers and as many unsigned.
-extern "C" __global__ void __launch_bounds__(THREADS, REAL_IS_FLOAT ? 8 : 1)
+extern "C" __global__ void __launch_bounds__(THREADS)
 depth(real* spectra, unsigned given, unsigned before, unsigned filled, unsigned wanted, unsigned ahead, unsigned reached,
       unsigned length, long long radices, int stages, long long plane, const real* by, int complex_symbol, int conjugate,
       real scale) {
