@@ -300,7 +300,8 @@ class _Run:
             f"are {'within' if converged else 'not yet within'} the tolerance {schedule.rtol:.1e}"
         )
         if bounded:
-            why = f"after {n} iterations the objective is at most {above:.1e} of itself above its minimum"
+            share = "itself" if schedule.least_share == 1 else "itself, or ten times what λ adds if that is less,"
+            why = f"after {n} iterations the objective is at most {above:.1e} of {share} above its minimum"
             why += f" (tolerance {schedule.excess:.1e})"
             why += f", and the image at most {away:.1e} of itself from the minimiser (tolerance 1e-2)" if away else ""
             if not converged and above <= schedule.excess and away <= 1e-2:
