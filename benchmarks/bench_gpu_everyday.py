@@ -14,8 +14,8 @@ and are called VOLUME times.
 
 --first: the first `reconstruct` of a process by each method, with empty and with full caches (CuPy's, ours, NVRTC's
 and the driver's). Every call has a process of its own, after the imports and a first allocation, which make the
-context. "compiled" is the number of NVRTC's calls. The image has 128 x 128 pixels in float32, or 32 x 32 for a dense
-method; λ is given, but for the last row, which has no option.
+context; Python keeps its bytecode. "compiled" is the number of NVRTC's calls. The image has 128 x 128 pixels in
+float32, or 32 x 32 for a dense method; λ is given, but for the last row, which has no option.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ def first_call(method: str, cache: str) -> dict[str, float]:
     options |= {"lam": 0.0 if method == "richardson-lucy" else 1e-2}
     options |= {"denoiser": "collaborative"} if method == "pnp" else {}
     side, given = "32" if method in DENSE else "128", json.dumps({} if method == "default" else options)
-    caches = {"CUPY_CACHE_DIR": cache, "CUDA_CACHE_PATH": f"{cache}/driver"}
+    caches = {"CUPY_CACHE_DIR": cache, "CUDA_CACHE_PATH": f"{cache}/driver", "PYTHONDONTWRITEBYTECODE": ""}
     return answer_of("-c", PROGRAM, method, side, given, PYTHONPATH=str(ROOT), **caches)
 
 
