@@ -27,8 +27,8 @@ from ..problem import Problem, Solution
 from ..request import Request, check_request
 from ..solvers.start import prior_scene
 from ..terms import DataFidelity
-from ..tuning import estimate_noise
-from ..tuning.boundary import SAFE
+from ..tuning import LambdaChoice, estimate_noise
+from ..tuning.boundary import AGAINST, SAFE, evidence
 from ..verify import verify
 
 Lazy = Callable[[], np.ndarray]
@@ -136,7 +136,7 @@ def decide(
         options["prior"] = request.prior
     lam, lam_reason = request.rule, request.lam_reason
     if isinstance(lam, str):
-        lam, lam_reason, options["prior"] = _choose_lam(psf, request, options, samples())
+        lam, lam_reason, options["prior"] = _choose_lam(psf, request, options, samples().astype(np.float64), corners)
         if not request.linear:
             del options["prior"]
     if request.method == "richardson-lucy" and lam == 0 and problem.stop.rtol is None:
@@ -165,33 +165,49 @@ def _read_boundary(request: Request, psf: np.ndarray, options: Options, corners:
     return request.under(found, f"{why}, in its corners" if psf.ndim == 2 else why)
 
 
-def _choose_lam(psf: np.ndarray, request: Request, options: Options, samples: np.ndarray) -> tuple[float, str, str]:
+def _choose_lam(
+    psf: np.ndarray, request: Request, options: Options, stack: np.ndarray, corners: Lazy
+) -> tuple[float, str, str]:
     """(λ, its reason, the prior) from all windows together; "natural" is the prior where there is noise to hide.
 
-    The windows are parts of the scene, which goes on beyond their edges.
+    The windows are parts of the scene, which goes on beyond their edges: λ of the linear formula is read off them under
+    "unknown". Where the border of the image may not follow a mirror, λ allows for the mirror's error at all edges.
     """
-    given: Any = {**options, "formula": "tikhonov"}
-    edge = BOUNDARIES[given["boundary"]]
-    if not (edge.continued or edge.open):
-        given["boundary"] = "unknown"
-    if not request.problem.asked:  # the linear formula, whose λ does not depend on the method
-        given["method"] = "auto"
-    stack = samples.astype(np.float64)
+    named: Any = {**options, "formula": "tikhonov"}
+    edge, linear = BOUNDARIES[named["boundary"]], not request.problem.asked
+    given = named if edge.continued and not linear else {**named, "boundary": "unknown"}
+    if linear:  # λ of the linear formula does not depend on the method
+        named["method"] = given["method"] = "auto"
+        if request.prior != "natural":
+            given["prior"] = "auto" if request.may_be_natural else "smooth"
+    choice, prior = _tuned(psf, stack, request.lam, given)
+    if linear and edge.continued and prior != "natural" and not _follows(psf, str(edge), corners()):
+        choice, prior = _tuned(psf, stack, request.rule, named)
+    reason = f"{choice.reason}; from {len(stack)} windows spread over the image"
+    if request.may_be_natural and prior == "natural":
+        return choice.lam, f"{reason}; prior 'natural', which hides noise better", "natural"
+    return choice.lam, reason, request.prior
 
-    def chosen(rule: float | str, given: Any) -> tuple[Deblurrer, str]:
-        made = Deblurrer(psf, stack.shape[2:], rule, **given)
-        choice = made.tune(stack, channel_axis=1, stack_axis=0)
-        return made, choice.reason if choice is not None else ""
 
-    made, reason, prior = None, "", request.prior
-    if request.may_be_natural:
-        made, reason = chosen("auto", given | {"prior": "auto", "boundary": "unknown"})
-        if made.prior == "natural":
-            prior, reason = "natural", f"{reason}; prior 'natural', which hides noise better"
-    if made is None or made.prior not in ("natural", request.prior):
-        made, reason = chosen(request.rule, given)
-    assert not isinstance(made.lam, str)
-    return made.lam, f"{reason}; from {len(stack)} windows spread over the image", prior
+def of_whole(recipe: Recipe, rule: str, options: Options, image: np.ndarray) -> Recipe:
+    """The recipe with λ and prior from all of an image (1, c, *space) that is not cut."""
+    choice, prior = _tuned(recipe.psfs[0], image, rule, {**options, "boundary": str(recipe.boundary)})
+    return replace(recipe, lam=choice.lam, lam_reason=choice.reason, options={**recipe.options, "prior": prior})
+
+
+def _tuned(psf: np.ndarray, stack: np.ndarray, rule: float | str, options: Any) -> tuple[LambdaChoice, str]:
+    """λ by a rule from images (n, c, *space), and the prior that it is for."""
+    made = Deblurrer(psf, stack.shape[2:], rule, **options)
+    choice = made.tune(stack, channel_axis=1, stack_axis=0)
+    assert choice is not None
+    return choice, made.prior
+
+
+def _follows(psf: np.ndarray, edge: str, corners: np.ndarray) -> bool:
+    """Whether the border of the image says clearly that it has this boundary."""
+    if psf.ndim == 1 or any(m > n for m, n in zip(psf.shape, corners.shape[2:], strict=True)):
+        return False
+    return evidence(Blur(psf, corners.shape[2:]), corners.astype(np.float64), among=(edge,)).get(edge, 0.0) > AGAINST
 
 
 def working_bytes(problem: Problem, shape: tuple[int, ...], method: str) -> int:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Unpack
@@ -24,7 +25,7 @@ from . import refining
 from .checks import measured, with_measured_overlap, with_seam
 from .options import PlanOptions, TileOptions, parted
 from .plan import TilePlan, plan_tiles
-from .problem import Recipe, decide
+from .problem import Recipe, decide, of_whole
 from .reach import margin
 from .windows import cut, surroundings
 
@@ -136,11 +137,12 @@ class Tiling:
         else:
             given["memory"] = free_memory(Device.named(device).xp) // (2 * self.workers)
 
-        def planned(h: np.ndarray, overlap: Any) -> TilePlan:
+        def planned(h: np.ndarray, overlap: Any = given["overlap"]) -> TilePlan:
             return plan_tiles(h, self.lam, layout.space, **{**given, **decided.options, "overlap": overlap})
 
-        plans = [planned(h, given["overlap"]) for h in psfs]
-        plan = max(plans, key=lambda p: (p.answer == "none", p.passes, p.work))
+        automatic = decided.linear and isinstance(lam, str)
+        plan, h = self._plan(psfs, planned, given["tolerance"] * psfs[0].sum() ** 2 if automatic else 0.0)
+        decided = replace(decided, lam=self.lam, lam_reason=self.lam_reason)
         self.plan, self.recipe = plan, replace(decided, device=device, window=plan.window)
         self._planned, self._seams = partial(planned, psfs[0]), dict[Any, list[float]]()
         if plan.answer == "measure" and given["overlap"] is None:
@@ -151,12 +153,31 @@ class Tiling:
             why = f"{plan.reason}, but of the linear formula alone, without gamma or formula='hht'"
             plan = replace(plan, answer="none", reason=why)
         elif plan.answer == "refine" and given["passes"] is None:
-            plan = refining.with_passes(self, psfs[plans.index(plan)], plan, given["device"])
+            plan = refining.with_passes(self, h, plan, given["device"])
         if plan.answer == "none":
             raise InsufficientMemoryError(plan.reason, plan.whole_bytes, plan.memory)
         if plan.answer == "whole" and layout.frames == 1:
             self.workers, self.recipe = 1, replace(self.recipe, threads=None)
+            image = asnumpy(layout.read(img, 0, [[slice(n)] for n in layout.space]) if automatic else np.array(np.nan))
+            if np.isfinite(image).all():  # λ is that of the image then
+                self.recipe = of_whole(self.recipe, str(lam), rest, image)
+                self.lam, self.lam_reason = self.recipe.lam, self.recipe.lam_reason
         self.plan = plan
+
+    def _plan(self, psfs: np.ndarray, planned: Any, most: float) -> tuple[TilePlan, np.ndarray]:
+        """The plan of the PSF that needs the most, and that PSF; λ up to `most` is raised until tiles are possible.
+
+        A larger λ reaches less far; one below the tolerance changes little but what H all but removes.
+        """
+        chosen = self.lam_reason
+        while True:
+            with nullcontext() if self.lam > most else suppress(ValueError):  # rounding alone exceeds the tolerance
+                plans = [planned(h) for h in psfs]
+                plan = max(plans, key=lambda p: (p.answer == "none", p.passes, p.work))
+                if plan.answer != "none" or self.lam > most:
+                    return plan, psfs[plans.index(plan)]
+            self.lam *= 10
+            self.lam_reason = f"{chosen}; raised to {self.lam:.3g}, with which tiles reach the tolerance"
 
     @property
     def cuts(self) -> tuple[list[tuple[int, int]], ...]:
@@ -293,13 +314,14 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
     """Restore an image, a volume or lines of any size tile by tile, with no seam above a tolerance.
 
     λ and the plan (`plan_tiles`) are decided once, from windows spread over the image; then every tile is solved with
-    as much of the image around it as the plan says. The image's border keeps the requested boundary.
+    as much of the image around it as the plan says. The image's border keeps the requested boundary. A λ that a rule
+    chose too small for any plan is raised until there is one; of an image that is solved whole, λ is from all of it.
 
     Parameters
     ----------
     img : array
         The blurred image, as for `deblur.reconstruct`: a NumPy array (solved by threads) or a memory map, a Dask array
-        (a lazy Dask array is returned, and only the windows that λ is chosen from are computed at once), or an xarray
+        (a lazy Dask array is returned, and only what λ is chosen from is computed at once), or an xarray
         DataArray of either, which keeps its coordinates.
     psf : (m, n) array, or (k, m, n)
         Point spread function, or one for each of the k frames of a stack. It has one, two or three axes of space: a PSF

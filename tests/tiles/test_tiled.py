@@ -99,6 +99,10 @@ def test_without_noise_lambda_is_for_the_prior_that_the_tiles_have():
     tiling = Tiling(g, H, tile=64, boundary="reflect")
     assert tiling.recipe.options["prior"] == "zero"
     assert tiling.lam == Tiling(g, H, tile=64, boundary="reflect", prior="zero").lam
+    assert tiling.lam == deblur.solve(g, H, boundary="reflect").lam  # of an image that is not cut
+    tiling = Tiling(g, H, boundary="reflect", memory=2**20, tolerance=1e-2)
+    assert "raised" in tiling.lam_reason
+    assert apart(tiling(g), deblur.reconstruct(g, H, tiling.lam, boundary="reflect"), g) <= 1e-2
 
 
 def test_float32_integers_colours_and_stacks(rng):
@@ -126,12 +130,15 @@ def test_each_frame_may_have_its_own_psf(rng):
 
 
 def test_one_lam_for_the_whole_picture(rng):
-    g = deblur.degrade(deblur.data.load("camera"), H, noise=0.02, seed=rng)[:400, :400]
-    for options in ({}, {"boundary": "reflect"}):
-        tiling = Tiling(g, H, "gcv", tile=200, **options)
+    f, cases = deblur.data.load("camera")[:400, :400], [("reflect", 1e-4), ("zero", 1e-3), ("antireflect", 1e-4)]
+    for boundary, noise in [("auto", 0.02), ("reflect", 0.02), *cases]:
+        g = deblur.Blur(H, f.shape, "reflect" if noise == 0.02 else boundary).forward(f)
+        g += noise * rng.standard_normal(f.shape)
+        rule = "gcv" if noise == 0.02 else "auto"
+        tiling = Tiling(g, H, rule, tile=200, boundary=boundary)
         assert "9 windows spread over the image" in tiling.lam_reason
-        assert 0.5 < tiling.lam / deblur.solve(g, H, "gcv", **options).lam < 2
-        assert apart(tiling(g), deblur.solve(g, H, tiling.lam, **options).image, g) < 1e-3
+        assert 0.5 < tiling.lam / deblur.solve(g, H, rule, boundary=boundary).lam < 2
+        assert apart(tiling(g), deblur.reconstruct(g, H, tiling.lam, boundary=boundary), g) < 1e-3
 
 
 @pytest.mark.parametrize("boundary", ["zero", "periodic", "unknown"])
