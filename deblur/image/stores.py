@@ -46,8 +46,12 @@ def read_part(array: Any, at: tuple[slice, ...], path: Any) -> np.ndarray:
     except MemoryError:
         raise
     except Exception as error:  # each codec has its own
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise OSError(f"{path} cannot be read ({why}): check its permissions, or restore it from a copy") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Any, error: Exception) -> OSError:
+    why = " ".join(str(error).split()) or type(error).__name__
+    return OSError(f"{path} cannot be read ({why}): check its permissions, or restore it from a copy")
 
 
 def open_store(path: str, mode: str = "r") -> Any:
@@ -59,7 +63,7 @@ def open_store(path: str, mode: str = "r") -> Any:
             f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
         ) from None
     except OSError as error:
-        raise OSError(f"{path} cannot be read ({error}): check its permissions, or restore a copy") from error
+        raise _unreadable(path, error) from error
     except Exception as error:  # of zarr and of the JSON under it: ValueError, KeyError, TypeError ...
         raise ValueError(f"{path}: the metadata of this zarr store are damaged ({error}): restore a copy") from error
 
