@@ -74,13 +74,11 @@ def numbers_in(path: Path) -> np.ndarray:
     return np.array([line for line in table if line])
 
 
-def _number(cell: str, row: int, column: int) -> float:
+def _number(cell: str, row: int, i: int) -> float:
     try:
         return float(cell)
     except ValueError:
-        raise ValueError(
-            f"row {row}, column {column} holds {shown(cell)}, not a number; remove headings, units and names"
-        ) from None
+        raise ValueError(f"row {row}, column {i} holds {shown(cell)}, not a number; remove headings or units") from None
 
 
 def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
