@@ -27,7 +27,6 @@ ODD = {
     "reconstruct d -o o.png --psf box:3": "d is a folder without images",
     "reconstruct g.png -o o.xyz --psf box:3": "o.xyz: cannot write .xyz; use one of .png",
     "reconstruct g.png -o  --psf box:3": "the name of a file is needed, not ''",
-    "reconstruct g.png -o no/out.png --psf box:3": "the folder",
     f"reconstruct g.png -o {'z' * 300}.png --psf box:3": "File name too long; use another name",
     "reconstruct g.png -o o.png": "exactly one of --psf, --blind and --psf-grid",
     "reconstruct g.png -o o.png --psf gaussian:101,9": "(101 x 101) is larger than the image (30 x 30); crop the PSF",
@@ -54,6 +53,7 @@ ODD = {
     f"{RUN} --views v.png": "--views does nothing here: the PSF is in 2-D",
     "reconstruct f.tif -o o.tif --psf box:3 --time 3": "--time 3 is not in f.tif, which has 3 of them",
     "reconstruct f.tif -o o.tif --psf gaussian:3x3x3,1": "f.tif none that is Z, or one of no known name",
+    "reconstruct q.tif -o o.tif --axis TZYX --psf delta:3x3x3": "a mask that is True there (in a file, not black)",
     "reconstruct q.tif -o o.tif --psf gaussian:3x3x3,1": "its axes are QQYX, (2, 3)",
     "reconstruct f.tif -o o.tif --axis ZYX --psf gaussian:5x3x3,1 --boundary zero": "than the image (3 x 30 x 30)",
     "reconstruct g.png -o o.png --psf g.png": "the blurred picture itself; the PSF is what a point became",
@@ -89,7 +89,7 @@ def test_an_odd_command_line_is_answered_in_one_line(tmp_path, monkeypatch, caps
     image.write("g.png", deblur.data.load("camera")[100:130, 100:130])
     tifffile.imwrite("f.tif", np.zeros((3, 30, 30), np.uint8), imagej=True, metadata={"axes": "TYX"})
     (tmp_path / "half.tif").write_bytes((tmp_path / "f.tif").read_bytes()[:1500])
-    tifffile.imwrite("q.tif", np.zeros((2, 3, 9, 9), np.uint8), photometric="minisblack")
+    tifffile.imwrite("q.tif", np.full((2, 3, 9, 9), np.nan, np.float32), photometric="minisblack")
     image.write("g.tif", np.full((30, 30), 7, np.uint8))
     fails(capsys, line.split(" "), ODD[line], code=1 if "--max-iterations 1" in line else 2)
     assert not any(Path(name).exists() for name in ("o.png", "o.tif", "o.zarr"))
