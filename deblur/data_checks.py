@@ -15,7 +15,7 @@ from .masks import saturated
 from .norms import alike, largest, squares, total
 from .operators.blur import Blur
 from .problem import Stop
-from .psf.checking import displaced, mismatch
+from .psf.checking import defect, mismatch
 from .request import Request
 from .result import Result, Status
 from .tuning.boundary import AGAINST, TESTED, evidence
@@ -106,9 +106,9 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
         "the solve failed": result.status in (Status.NOT_CONVERGED, Status.INACCURATE),
     }
     blur = operator.shift_invariant
-    if request.problem.axes == 3 and blur is not None and (wrong := displaced(blur.psf, blur.origin)) is not None:
-        warn(f"this PSF is off centre: {wrong}")
-        return replace(result, checks=f"the PSF is off centre: {wrong}")
+    if blur is not None and (wrong := defect(blur.psf, blur.origin)) is not None:
+        warn(f"this PSF {wrong}")
+        return replace(result, checks=f"the PSF {wrong}")
     why = next((words for words, applies in unchecked.items() if applies), "")
     if why:
         return replace(result, checks=f"PSF and boundary were not compared with the image: {why}")
@@ -117,12 +117,10 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
             result, checks="the sensor may have clipped pixels, which are not hidden: see mask='saturated'"
         )
     named = not request.detected and isinstance(request.lam, str) and operator.boundary in TESTED
-    if operator.boundary.open and blur is not None:
-        wrong = mismatch(_grey(frames), blur.psf)
-        if wrong is not None:
-            warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
-            return replace(result, checks=f"the PSF does not fit the picture: {wrong}")
-    elif named and not operator.boundary.open:
+    if operator.boundary.open and blur is not None and (wrong := mismatch(_grey(frames), blur.psf)) is not None:
+        warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
+        return replace(result, checks=f"the PSF does not fit the picture: {wrong}")
+    if named and not operator.boundary.open:
         name, g = str(operator.boundary), _grey(frames) - fidelity.background
         against = -evidence(operator.mean_blur, g, among=(name,)).get(name, 0.0)
         if against > AGAINST:

@@ -444,7 +444,8 @@ def reconstruct(
     -----
     PSFWarning
         If the image contradicts the PSF (one that is rotated by 180 degrees or of another size fits clearly better) or,
-        with automatic λ, the named boundary. `Result.checks` says what is not checked; see `deblur.psf.check`.
+        with automatic λ, the named boundary; or if the PSF sums to less than zero, which turns light into dark, or
+        displaces a volume. `Result.checks` says what is not checked; see `deblur.psf.check`.
 
     See Also
     --------

@@ -436,7 +436,10 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
 
 
 def check_set(tiff: Any, path: Path) -> None:
-    """Refuse a file of an OME-TIFF, open as `tifffile.TiffFile`, if it is read without planes that the set has."""
+    """Refuse a TIFF, open as `tifffile.TiffFile`, that was cut short, or is read without planes that its set has."""
+    tiff.filehandle.seek(tiff.pages.next_page_offset)  # where the last page has 0
+    if any(tiff.filehandle.read(tiff.tiff.offsetsize)):
+        raise Refusal(f"was cut short: more follows its page {len(tiff.pages)}; copy it again, or {_PLAIN}")
     root = ome.parsed(tiff.ome_metadata)
     elsewhere = root.find("{*}BinaryOnly")
     if elsewhere is not None:
@@ -445,8 +448,7 @@ def check_set(tiff: Any, path: Path) -> None:
     described = sum(ome.planes(pixels) for pixels in root.iterfind("{*}Image/{*}Pixels"))
     there = sum(page is not None for one in tiff.series for page in one.pages)
     if there < described:
-        files = ome.files_of_set(path, path.stat().st_mtime_ns)
-        missing = ", ".join(sorted({file.name for file in files if not file.exists()}))
+        missing = ", ".join(sorted({f.name for f in ome.files_of_set(path, path.stat().st_mtime_ns) if not f.exists()}))
         instead = f"put {missing} beside it, or {_PLAIN}" if missing else _PLAIN
         raise Refusal(f"holds {there} of the {described} planes of its OME-TIFF; {instead}")
 

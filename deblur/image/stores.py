@@ -46,8 +46,12 @@ def read_part(array: Any, at: tuple[slice, ...], path: Any) -> np.ndarray:
     except MemoryError:
         raise
     except Exception as error:  # each codec has its own
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise OSError(f"{path} cannot be read ({why}): check its permissions, or restore it from a copy") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Any, error: Exception) -> OSError:
+    why = " ".join(str(error).split()) or type(error).__name__
+    return OSError(f"{path} cannot be read ({why}): check its permissions, or restore it from a copy")
 
 
 def open_store(path: str, mode: str = "r") -> Any:
@@ -59,7 +63,7 @@ def open_store(path: str, mode: str = "r") -> Any:
             f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
         ) from None
     except OSError as error:
-        raise OSError(f"{path} cannot be read ({error}): check its permissions, or restore a copy") from error
+        raise _unreadable(path, error) from error
     except Exception as error:  # of zarr and of the JSON under it: ValueError, KeyError, TypeError ...
         raise ValueError(f"{path}: the metadata of this zarr store are damaged ({error}): restore a copy") from error
 
@@ -98,25 +102,24 @@ def largest_level(path: str, least: int = 0) -> tuple[Any, Any, Metadata]:
     if not scales:
         arrays = ", ".join(name for name, _ in found.arrays()) or "none"
         raise ValueError(f"{path} is a zarr group without OME metadata; name one of its arrays ({arrays})")
-    axes = [axis if isinstance(axis, dict) else {"name": axis} for axis in scales[0].get("axes", [])]
-    names = [axis["name"] for axis in axes]
-    if names[-2:] != ["y", "x"]:
-        raise ValueError(f"the axes of {path} are {names}; they must end in y and x")
     try:
-        array = found[scales[0]["datasets"][0]["path"]]
-    except (KeyError, IndexError, TypeError) as error:
-        raise ValueError(f"{path}: its OME metadata name no array that is there ({error!r})") from None
-    first = scales[0]["datasets"][0]
-    moves = [move for each in (first, scales[0]) for move in each.get("coordinateTransformations", [])]
-    steps = [move["scale"] for move in moves if "scale" in move]
-    sizes = zip(axes, np.prod(steps, axis=0).tolist() if steps else (), strict=False)
-    spacing = {axis["name"].upper(): size * unit for axis, size in sizes if (unit := standard(axis.get("unit", "")))}
-    channels = (found.attrs.get("ome") or found.attrs).get("omero", {}).get("channels", [])
-    labels = tuple(str(channel.get("label", i)) for i, channel in enumerate(channels))
+        axes = [axis if isinstance(axis, dict) else {"name": axis} for axis in scales[0].get("axes", [])]
+        names, first = [axis["name"] for axis in axes], scales[0]["datasets"][0]
+        array = found[first["path"]]
+        sizes = array.shape
+        moves = [move for each in (first, scales[0]) for move in each.get("coordinateTransformations", [])]
+        steps = [move["scale"] for move in moves if "scale" in move] or [[np.nan] * len(axes)]
+        sides = zip(axes, np.prod(steps, axis=0).tolist(), strict=bool(axes))
+        spacing = {a["name"].upper(): s * unit for a, s in sides if s > 0 and (unit := standard(a.get("unit", "")))}
+        channels = (found.attrs.get("ome") or found.attrs).get("omero", {}).get("channels", [])
+        labels = tuple(str(channel.get("label", i)) for i, channel in enumerate(channels))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: damaged OME metadata ({error!r}): restore a copy, or name its array") from None
+    if names[-2:] != ["y", "x"] or len(names) != len(sizes):
+        raise ValueError(f"the axes of {path} are {names}; they must be {len(sizes)} and end in y and x")
     ngff = scales[0] | {"axes": axes, "datasets": [first | {"path": "0"}]}
     kept: dict[str, Any] = {"channels": tuple(channels), "ngff": ngff}
-    metadata = Metadata(axes=_letters(names), sizes=array.shape[:-2], spacing=spacing, labels=labels, **kept)
-    return found, array, metadata
+    return found, array, Metadata(axes=_letters(names), sizes=sizes[:-2], spacing=spacing, labels=labels, **kept)
 
 
 def _letters(names: Any) -> str:

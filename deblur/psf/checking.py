@@ -179,14 +179,16 @@ def check(image: Any, psf: Any) -> PSFCheck:
     return PSFCheck(verdict, findings, details, h, frequencies, spectrum.power, model)
 
 
-def displaced(psf: np.ndarray, origin: tuple[int, ...]) -> str | None:
-    """A warning with advice if the PSF of a volume displaces it by a voxel or more, else None."""
+def defect(psf: np.ndarray, origin: tuple[int, ...]) -> str | None:
+    """A warning with advice if a PSF turns light into dark, or displaces a volume by a voxel or more, else None."""
+    if psf.sum() < -1e-12 * np.abs(psf).sum():
+        return "sums to less than zero, which turns light into dark: subtract its background or negate it"
     light = np.maximum(psf, 0)
     away = tuple(a + c - o for a, c, o in zip(centre_of_gravity(light), centre(psf.shape), origin, strict=True))
-    if max(map(abs, away)) <= 0.75:
+    if psf.ndim < 3 or max(map(abs, away)) <= 0.75:
         return None
     return (
-        f"it displaces the volume by {listed(tuple(-n for n in away), '+.1f')} {pixels(psf)}: "
+        f"is off centre: it displaces the volume by {listed(tuple(-n for n in away), '+.1f')} {pixels(psf)}: "
         "deblur.psf.recentre(psf) moves its centre of gravity to its centre"
     )
 

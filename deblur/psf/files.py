@@ -22,6 +22,7 @@ from ..image.ome import settings
 from ..image.reading import FilePath
 from ..operators.matrix import by
 from ..operators.varying import check_grid
+from .models import unit_sum
 
 _TEXT, _ARRAYS = (".csv", ".txt", ".dat"), (".npy", ".npz", ".mat")
 _WITH_PLANES = (*_ARRAYS, ".tif", ".tiff", ".fits", ".fit", ".fts")  # files that may hold a volume
@@ -65,18 +66,19 @@ def numbers_in(path: Path) -> np.ndarray:
     lines = [line.partition("#")[0] for line in path.read_text("utf-8-sig", "replace").splitlines()]
     if any("," in line and ";" in line for line in lines):
         raise ValueError("it has commas and semicolons in one line: write 0.5 for 0,5, and one sign between numbers")
-    cells = [line.replace(",", " ").replace(";", " ").split() for line in lines]
-    for row, line in enumerate(cells, 1):
-        for column, cell in enumerate(line, 1):
-            try:
-                float(cell)
-            except ValueError:
-                at = f"row {row}, column {column} holds {shown(cell)}"
-                raise ValueError(f"{at}, not a number; remove headings, units and names") from None
-    lengths = {len(line) for line in cells} - {0}
+    cells = (line.replace(",", " ").replace(";", " ").split() for line in lines)
+    table = [[_number(cell, row, i) for i, cell in enumerate(line, 1)] for row, line in enumerate(cells, 1)]
+    lengths = {len(line) for line in table} - {0}
     if len(lengths) != 1:
         raise ValueError("its lines hold different numbers of values" if lengths else "it holds no numbers")
-    return np.array([line for line in cells if line], float)
+    return np.array([line for line in table if line])
+
+
+def _number(cell: str, row: int, i: int) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        raise ValueError(f"row {row}, column {i} holds {shown(cell)}, not a number; remove headings or units") from None
 
 
 def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
@@ -130,7 +132,7 @@ def load(
         If the file is missing or cannot be read.
     ValueError
         If the content is no PSF: not 2-D nor a volume, or perhaps a stack of 2-D PSFs,
-        coloured, NaN or infinite, negative, or summing to zero.
+        coloured, NaN or infinite, negative, or of a sum that is not above zero.
     """
     return load_with_voxel(path, normalize, allow_negative, volume)[0]
 
@@ -165,12 +167,10 @@ def load_with_voxel(
         check_finite(psf, "it", "a PSF is light, so set them to 0 or to the mean of their neighbours")
         if not allow_negative and psf.min() < 0:
             raise ValueError(f"its least value is {psf.min():.4g}: subtract the background or pass allow_negative=True")
-        total = psf.sum()
-        if not abs(total) > 1e-12 * np.abs(psf).sum():
-            raise ValueError("its values sum to zero, so a blurred image would lose its brightness")
+        of_unit_sum = unit_sum(psf)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"cannot use {path} as a PSF: {error}") from error
-    return psf / total if normalize else psf, found.voxel(psf.ndim)
+    return of_unit_sum if normalize else psf, found.voxel(psf.ndim)
 
 
 def read_grey(path: FilePath) -> tuple[np.ndarray, dict[str, Any]]:

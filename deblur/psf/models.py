@@ -71,10 +71,10 @@ def radii(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def unit_sum(psf: np.ndarray) -> np.ndarray:
-    """The PSF divided by its sum; ValueError if that is not positive and finite."""
+    """The PSF divided by its sum; ValueError if that is not positive and finite, beyond rounding."""
     total = psf.sum()
-    if not (np.isfinite(total) and total > 0):
-        raise ValueError(f"the PSF's values sum to zero or less, or to no number ({total:g}): subtract the background")
+    if not (np.isfinite(total) and total > 1e-12 * np.abs(psf).sum()):
+        raise ValueError("the PSF's values sum to zero or less, or to no number: subtract its background or negate it")
     return psf / total
 
 

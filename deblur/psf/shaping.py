@@ -260,10 +260,8 @@ def prepare(
         For an array that is no PSF.
     """
     check_flags(clean=clean, centred=centred)
-    h, _ = grey(psf, "the PSF", (1, 2, 3))
+    h = unit_sum(grey(psf, "the PSF", (1, 2, 3))[0])
     top = float(h.max())
-    if not (top > 0 and h.sum() > 0):
-        raise ValueError("this PSF sums to zero or less: subtract its background, or negate it")
     # A line or a box fills its frame: its border is the PSF itself.
     edge = border(h) / top if min(h.shape) > 2 and np.ptp(h) > 0 else np.zeros(1)
     background, noise, outside = float(np.quantile(edge, 0.05)), 0.0, 0.0

@@ -113,6 +113,8 @@ def test_of_a_volume_the_sums_over_the_planes_are_compared():
     with pytest.warns(deblur.errors.PSFWarning, match=r"the volume by \(-1.0, .* planes, rows and .*recentre"):
         found = deblur.solve(volume, np.pad(narrow, ((2, 0), (0, 0), (0, 0))), 0.01, **options)
     assert "off centre" in found.checks
+    with pytest.warns(deblur.errors.PSFWarning, match=r"this PSF sums to less than zero, .* negate it"):
+        deblur.solve(volume[0], -psf.gaussian(5, 1), 0.01)
     with pytest.raises(ValueError, match=r"\(31, 9, 9\) is larger than the image of shape \(30, 220, 220\)"):
         psf.check(seen, psf.box((31, 9, 9)))
 
