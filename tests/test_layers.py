@@ -23,12 +23,8 @@ def layers():
     return {name: rank for rank, names in enumerate(rows) for name in names}
 
 
-def module_name(path):
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+_PATHS = {path.relative_to(ROOT).with_suffix("").as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+MODULES = {name.removesuffix("/__init__").replace("/", "."): path for name, path in _PATHS.items()}
 
 
 @cache
