@@ -351,7 +351,7 @@ def all_true(of: Array) -> bool:
 #: What to do about NaN in an image.
 HIDE = (
     "replace them, for instance by a median of their neighbours, or hide such pixels of an image by a "
-    "mask that is True there (in a file, not black)"
+    "mask: ~numpy.isfinite(image) in Python, for the command a file that is not black there"
 )
 
 

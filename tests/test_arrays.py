@@ -199,7 +199,7 @@ def test_errors_say_what_an_image_and_a_psf_are():
     refused(TypeError, r"not 'disk:3': .*deblur\.psf\.parse", deblur.reconstruct, IMAGE, "disk:3")
     refused(ValueError, "with no axis named", deblur.reconstruct, IMAGE[0], PSF)
     broken = np.where(IMAGE.max() == IMAGE, np.nan, IMAGE)
-    refused(ValueError, r"mask=~numpy\.isfinite\(image\)", deblur.reconstruct, broken, PSF)
+    refused(ValueError, r"mask: ~numpy\.isfinite\(image\)", deblur.reconstruct, broken, PSF)
     assert np.isfinite(deblur.reconstruct(broken, PSF, mask=~np.isfinite(broken))).all()
 
 

@@ -53,7 +53,7 @@ ODD = {
     f"{RUN} --views v.png": "--views does nothing here: the PSF is in 2-D",
     "reconstruct f.tif -o o.tif --psf box:3 --time 3": "--time 3 is not in f.tif, which has 3 of them",
     "reconstruct f.tif -o o.tif --psf gaussian:3x3x3,1": "f.tif none that is Z, or one of no known name",
-    "reconstruct q.tif -o o.tif --axis TZYX --psf delta:3x3x3": "a mask that is True there (in a file, not black)",
+    "reconstruct q.tif -o o.tif --axis TZYX --psf delta:3x3x3": "for the command a file that is not black there",
     "reconstruct q.tif -o o.tif --psf gaussian:3x3x3,1": "its axes are QQYX, (2, 3)",
     "reconstruct f.tif -o o.tif --axis ZYX --psf gaussian:5x3x3,1 --boundary zero": "than the image (3 x 30 x 30)",
     "reconstruct g.png -o o.png --psf g.png": "the blurred picture itself; the PSF is what a point became",
