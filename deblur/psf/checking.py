@@ -183,9 +183,11 @@ def defect(psf: np.ndarray, origin: tuple[int, ...]) -> str | None:
     """A warning with advice if a PSF turns light into dark, or displaces a volume by a voxel or more, else None."""
     if psf.sum() < -1e-12 * np.abs(psf).sum():
         return "sums to less than zero, which turns light into dark: subtract its background or negate it"
+    if psf.ndim < 3:
+        return None
     light = np.maximum(psf, 0)
     away = tuple(a + c - o for a, c, o in zip(centre_of_gravity(light), centre(psf.shape), origin, strict=True))
-    if psf.ndim < 3 or max(map(abs, away)) <= 0.75:
+    if max(map(abs, away)) <= 0.75:
         return None
     return (
         f"is off centre: it displaces the volume by {listed(tuple(-n for n in away), '+.1f')} {pixels(psf)}: "
