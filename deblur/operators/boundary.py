@@ -52,7 +52,9 @@ class Boundary(str):
 
     def matrix(self, n: int, first: int, last: int) -> scipy.sparse.csr_array:
         """The matrix that takes a line f[0..n-1] to its continuation f~[first..last-1], (last - first, n)."""
-        return _reading(self.sources(np.arange(first, last), n), n)
+        read = self.sources(np.arange(first, last), n)
+        rows = np.flatnonzero((read >= 0) & (read < n))
+        return scipy.sparse.csr_array((np.ones(len(rows)), (rows, read[rows])), shape=(len(read), n))
 
     def sources(self, i: np.ndarray, n: int) -> np.ndarray:
         """The pixel that each continued pixel i repeats; one outside of 0 … n − 1 if it is zero."""
@@ -200,9 +202,3 @@ def get_boundary(boundary: str) -> Boundary:
         return boundary
     check_choice(boundary, BOUNDARIES, "boundary")
     return BOUNDARIES[boundary]
-
-
-def _reading(read: np.ndarray, n: int) -> scipy.sparse.csr_array:
-    """The matrix each of whose rows reads one of n pixels, or none."""
-    rows = np.flatnonzero((read >= 0) & (read < n))
-    return scipy.sparse.csr_array((np.ones(len(rows)), (rows, read[rows])), shape=(len(read), n))

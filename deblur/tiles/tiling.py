@@ -129,8 +129,7 @@ class Tiling:
             psfs = np.stack([without_cut_off_noise(one) for one in psfs])
         self._psf_shape, self.side = psfs.shape[1:], round(_SAMPLE ** (2 / len(layout.space)))
         decided = decide(psfs, layout.space, lam, rest, given["tolerance"], self._corners, lambda: self.samples)
-        self.lam = decided.lam
-        self.lam_reason, self.boundary_reason = decided.lam_reason, decided.boundary_reason
+        self.lam, self.lam_reason, self.boundary_reason = decided.lam, decided.lam_reason, decided.boundary_reason
         device = given["device"]
         if given["memory"] is not None:  # this process need not have the device of its workers
             given["device"] = "cpu"
@@ -142,14 +141,13 @@ class Tiling:
 
         automatic = decided.linear and isinstance(lam, str)
         plan, h = self._plan(psfs, planned, given["tolerance"] * psfs[0].sum() ** 2 if automatic else 0.0)
-        decided = replace(decided, lam=self.lam, lam_reason=self.lam_reason)
-        self.plan, self.recipe = plan, replace(decided, device=device, window=plan.window)
+        self.plan = plan
+        self.recipe = replace(decided, device=device, window=plan.window, lam=self.lam, lam_reason=self.lam_reason)
         self._planned, self._seams = partial(planned, psfs[0]), dict[Any, list[float]]()
+        formula = decided.linear and rest.get("gamma") is None and rest.get("formula") != "hht"
         if plan.answer == "measure" and given["overlap"] is None:
             plan = with_measured_overlap(self, [max(4, m) for m in self._psf_shape], self._planned)
-        elif plan.answer == "refine" and not (
-            decided.linear and rest.get("gamma") is None and rest.get("formula") != "hht"
-        ):
+        elif plan.answer == "refine" and not formula:
             why = f"{plan.reason}, but of the linear formula alone, without gamma or formula='hht'"
             plan = replace(plan, answer="none", reason=why)
         elif plan.answer == "refine" and given["passes"] is None:
@@ -158,10 +156,11 @@ class Tiling:
             raise InsufficientMemoryError(plan.reason, plan.whole_bytes, plan.memory)
         if plan.answer == "whole" and layout.frames == 1:
             self.workers, self.recipe = 1, replace(self.recipe, threads=None)
-            image = asnumpy(layout.read(img, 0, [[slice(n)] for n in layout.space]) if automatic else np.array(np.nan))
-            if np.isfinite(image).all():  # λ is that of the image then
-                self.recipe = of_whole(self.recipe, str(lam), rest, image)
-                self.lam, self.lam_reason = self.recipe.lam, self.recipe.lam_reason
+            if automatic:
+                image = asnumpy(layout.read(img, 0, [[slice(n)] for n in layout.space]))
+                if np.isfinite(image).all():  # λ is that of the image then
+                    self.recipe = of_whole(self.recipe, str(lam), rest, image)
+                    self.lam, self.lam_reason = self.recipe.lam, self.recipe.lam_reason
         self.plan = plan
 
     def _plan(self, psfs: np.ndarray, planned: Any, most: float) -> tuple[TilePlan, np.ndarray]:
