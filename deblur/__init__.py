@@ -1,8 +1,8 @@
 """deblur: image deblurring as a linear inverse problem.
 
-A blur is a matrix H, the blurred image g = H f + n, and the restored image
-solves (HHᵀ + λI). `reconstruct` is the one call; everything it decides can be
-seen (`solve`), asked for beforehand (`choose_method`) and overridden.
+A blur is a matrix H, and the blurred image is g = H f + n. `reconstruct` estimates f, by default with the linear
+formula Hᵀ(HHᵀ + λI)⁻¹ g. `solve` also returns every decision that was made, `choose_method` predicts the choice of the
+method, and each decision can be overridden.
 """
 
 from importlib import import_module
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 import lazy_loader
 
-from . import terminal  # noqa: F401  first, so that Ctrl-C during the other imports is met
+from . import terminal  # noqa: F401  first, so that Ctrl-C during the other imports is handled
 
 _named, _, _names = lazy_loader.attach_stub(__name__, __file__)
 

@@ -1,4 +1,4 @@
-"""``python -m deblur``."""
+"""Run the command: ``python -m deblur``."""
 
 import sys
 

@@ -1,14 +1,15 @@
-"""The arguments of the command, declared in docstrings.
+"""Build the parsers of the command from docstrings.
 
-The function that runs a command names its arguments in its docstring, as numpydoc does:
+The docstring of the function that runs a command declares the arguments, in the form of numpydoc:
 
     --size : size, optional
         Rows and columns of the PSF.
 
-A name with dashes is an option, any other is positional. Its kind is a row of `KINDS`, a set of choices such as
-{8, 16, 32}, or "flag". After the kind may stand "optional", "several" (at least one value), "repeated" (the option may
-be given more than once) or "= " and the default; an option with none of these is required. An entry without text is an
-option of the library, with the text and the default that `deblur.options.Options` declares.
+A name with dashes is an option; any other name is positional. The text after the colon begins with the kind of the
+value: a row of `KINDS`, a set of choices such as {8, 16, 32}, or "flag". It may go on with "optional", with "several"
+(at least one value), with "repeated" (the option may be given more than once), or with "= " and the default. An option
+with none of these is required. An entry without a description is an option of the library: its description and default
+are those that `deblur.options.Options` declares.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ from .tuning import RULES
 
 
 class Parser(argparse.ArgumentParser):
-    """An `argparse.ArgumentParser` whose errors take one line, and which may be filled when it is first used."""
+    """An `argparse.ArgumentParser` that reports an error in one line and can add its arguments at the first use."""
 
-    #: Adds the arguments: the modules that a command imports for them load only if it runs.
+    #: Adds the arguments at the first use, so that the modules of a command load only if that command runs.
     fill: Callable[[Parser], None] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf)")  # also of -1,1 and -1e-3
+        self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf)")  # matches -1,1 and -1e-3 too
 
     def filled(self) -> Parser:
-        """Itself, with all its arguments."""
+        """Return this parser with all its arguments added."""
         if self.fill is not None:
             fill, self.fill = self.fill, None
             fill(self)
         return self
 
     def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
-        """As argparse has it, but an argument that is left over is an error of the command that leaves it."""
+        """Parse the arguments; an unknown argument is an error of the subcommand that met it."""
         self.filled()
         parsed, rest = super().parse_known_args(*args, **kwargs)
         if rest and rest[0].startswith("-"):
@@ -64,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         return parsed, rest
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """As argparse has it, with the nearest choice; a command is also known by its verb and by its options."""
+        """Raise an error that suggests the nearest choice; a command is also recognised by its verb and its options."""
         if action.choices is None or value in action.choices:
             return
         meant = {str(choice).lower(): str(choice) for choice in action.choices}
@@ -80,12 +81,12 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action, f"invalid choice: {value!r}{nearest(value, meant)} (choose from {listed})")
 
     def error(self, message: str) -> NoReturn:
-        """One line, where argparse prints the whole usage."""
+        """Exit with code 2 and the message in one line; argparse would print the whole usage."""
         self.exit(2, f"deblur: {' '.join(message.split())} (usage: {self.prog} --help)\n")
 
 
 class _Once(argparse.Action):
-    """Stores the value of an option, and refuses a second one."""
+    """Store the value of an option, and report an error if the option occurs twice."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         before = getattr(namespace, self.dest)
@@ -96,7 +97,7 @@ class _Once(argparse.Action):
 
 
 def entries(docstring: str) -> dict[str, tuple[str, str]]:
-    """The entries of a numpydoc docstring: {name, or names with commas: (what follows the colon, text)}."""
+    """Return the entries of a numpydoc docstring: {name, or names with commas: (text after the colon, description)}."""
     found: dict[str, tuple[str, str]] = {}
     names = ""
     for line in inspect.cleandoc(docstring).splitlines():
@@ -113,15 +114,15 @@ def entries(docstring: str) -> dict[str, tuple[str, str]]:
 
 @functools.cache
 def _library() -> dict[str, str]:
-    """The text of each option in `Options`, without the marks of code."""
+    """Return the description of each option in `Options`, without the backquotes."""
     described = entries(Options.__doc__ or "").items()
     return {name: text.replace("`", "") for names, (_, text) in described for name in names.split(", ")}
 
 
 def add_command(commands: Any, function: Callable[..., Any]) -> Parser:
-    """Add a subcommand that a function runs; its name and docstring say the rest."""
+    """Add a subcommand that runs `function`, whose docstring gives the help and the arguments."""
     if function.__doc__ is None:
-        raise ImportError("the command's arguments stand in its docstrings: run Python without -OO")
+        raise ImportError("the command reads its arguments from docstrings, which -OO removes: run Python without -OO")
     about = inspect.cleandoc(function.__doc__).partition("\n\nParameters\n")[0]
     summary = about.partition("\n")[0].removesuffix(".")
     parser: Parser = commands.add_parser(function.__name__, help=summary, description=about)
@@ -173,7 +174,7 @@ def add_arguments(parser: Parser, function: Callable[..., Any]) -> None:
 def _reader(
     read: Callable[[str], Any], needed: str = "", valid: Callable[[Any], bool] = lambda value: True
 ) -> Callable[[str], Any]:
-    """`read` for argparse, which shows the text of an `argparse.ArgumentTypeError` alone."""
+    """Return `read` with its errors as `argparse.ArgumentTypeError`, the only error whose text argparse shows."""
 
     def value(text: str) -> Any:
         try:
@@ -221,7 +222,7 @@ def _level(text: str) -> Any:
 
 def _size(text: str) -> tuple[int, ...]:
     sides = tuple(int(side) for side in text.lower().split("x"))
-    size = sides * 2 if len(sides) == 1 else sides  # three are those of a volume
+    size = sides * 2 if len(sides) == 1 else sides  # three sides: a volume
     if not (1 <= min(size) <= max(size) < 2**31 and len(size) < 4):
         raise ValueError
     return size
@@ -236,7 +237,7 @@ def _region(text: str) -> tuple[int, ...]:
 
 
 def axes_chooser(args: argparse.Namespace, psf: Any) -> Callable[[image.Metadata], Any]:
-    """`image.axes.chosen` for the arguments --axis, --time, --channel and --planes."""
+    """Return a function that calls `image.axes.chosen` with the arguments --axis, --time, --channel and --planes."""
     given = {name: getattr(args, name) for name in ("axis", "time", "planes")}
 
     def choose(metadata: image.Metadata) -> Any:
@@ -247,7 +248,7 @@ def axes_chooser(args: argparse.Namespace, psf: Any) -> Callable[[image.Metadata
 
 
 def _channel(text: str, names: tuple[str, ...], source: str) -> range:
-    """The channels of a number, of N:M, or of a name, which is looked for where there is no such number."""
+    """Return the channels that a number, N:M or a name selects; a text that is no valid number is taken as a name."""
     with contextlib.suppress(ValueError):
         places = _places(text)
         if places and places.start >= 0 and (places.stop <= len(names) or text not in names):
@@ -294,8 +295,8 @@ _BOUNDARIES = f"BOUNDARY is one of {', '.join(BOUNDARIES)}"
 _NOISES = "NOISE is none, or one of " + "; ".join(f"{name}:LEVEL, {about}" for name, about in NOISES.items())
 _BLACK = "0 is black and 1 the largest number of an integer image (255 of 8 bits); floats have their own unit"
 
-#: Kind of value: (its reader or its choices, how the help writes it, a note at the end of the help). The reader of a
-#: value that may name a file gives (text, value), and of a PSF the sides of its voxels, if they are known.
+#: Kind of value: (reader or choices, placeholder in the help, note at the end of the help). The reader of a mask or of
+#: weights returns (text, value). The reader of a PSF returns (text, PSF, voxel sides or None).
 KINDS: dict[str, tuple[Any, str, str]] = {
     "in": (_reader(lambda text: "/dev/stdin" if text == "-" else text, "the name of a file", _names_a_file), "IN", ""),
     "out": (_reader(str, "the name of a file", _names_a_file), "OUT", ""),

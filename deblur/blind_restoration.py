@@ -1,4 +1,4 @@
-"""`blind`: restore an image with an unknown PSF."""
+"""Restore an image without knowing its PSF: `blind`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class BlindResult:
     Attributes
     ----------
     image : array
-        The restored image, shaped like the blurred one.
+        The restored image, with the shape of the blurred one.
     psf : PSFEstimate
-        ``psf.psf`` is the PSF, ``psf.status`` how far it, and with it the image, can be trusted.
+        The estimated PSF: ``psf.psf`` is the PSF, and ``psf.status`` says whether PSF and image are reliable.
     result : Result
-        The restoration, as by `deblur.solve`.
+        The restoration, as `deblur.solve` returns it.
     """
 
     psf: PSFEstimate
@@ -56,31 +56,32 @@ def blind(
 ) -> BlindResult:
     """Restore an image blurred by camera shake, without knowing its PSF.
 
-    The PSF is estimated from the image itself (`deblur.psf.from_blurred`), and `solve` restores the image with it, by
-    default with ``method="tv"``. What the estimate's error leaves counts as noise.
+    `deblur.psf.from_blurred` estimates the PSF from the image itself, and `solve` restores the image with it, by
+    default with ``method="tv"``. The error of the estimated PSF counts as noise.
 
     Parameters
     ----------
     img : array
-        As for `reconstruct`, one frame. The PSF is estimated from the mean of its colours.
+        One frame, as for `reconstruct`. The PSF is estimated from the mean of its colours.
     size : int or (int, int), optional
-        Upper limit of the PSF's rows and columns in pixels, at least 3 and at most half the image; one far too
-        large makes failures likelier. By default 61, or a quarter of the image if that is less.
+        Upper limit of the PSF's rows and columns in pixels, at least 3 and at most half the image. A limit that is far
+        too large makes a failure more likely. By default 61, or a quarter of the image if that is less.
     lam : float or str
         As for `reconstruct`.
     channel_axis, stack_axis : int, optional
         As for `reconstruct`.
     grid : (int, int), optional
-        Estimate a PSF for each of so many equal parts of the image and restore with all of them: ``found.psf.map``.
+        Cut the image into this many rows and columns of equal parts, estimate one PSF for each part, and restore the
+        image with all of them. ``psf.map`` of the result holds the PSFs.
     progress : callable, optional
-        Called with (steps of the PSF's estimate so far, their number).
+        Called with (number of finished steps of the PSF's estimation, number of all steps).
     {options}
 
     Returns
     -------
     BlindResult
-        ``found.image``, ``found.psf`` and ``found.result``; ``print(found)`` shows all decisions. A warning is issued
-        if the PSF is not to be trusted; nor is it if the restoration with it does not converge.
+        The image, the estimated PSF and the restoration; ``print`` shows all decisions. A `PSFWarning` is issued if the
+        estimated PSF is unreliable. An estimate whose restoration does not converge counts as unreliable.
 
     Raises
     ------
@@ -89,7 +90,7 @@ def blind(
     MethodError
         As for `solve`.
     ConvergenceError
-        If the restoration leaves no image at all.
+        If the restoration yields no image.
 
     Examples
     --------
@@ -104,7 +105,8 @@ def blind(
     if len(frames.data) > 1:
         raise ValueError(f"each of the {len(frames.data)} frames was shaken by itself: restore them one by one")
     estimate = psf.from_blurred(asnumpy(frames.data[0].mean(axis=0)), size, grid=grid, progress=progress)
-    options.setdefault("method", "tv")  # the PSF was found from edges, too
+    options.setdefault("method", "tv")  # tv restores edges well, and the PSF was estimated from edges
+
     options["psfs"] = estimate.map
     one = estimate.psf if estimate.map is None else None
     result = solve(img, one, lam, channel_axis=channel_axis, stack_axis=stack_axis, check=False, **options)

@@ -1,8 +1,7 @@
 """The command ``deblur``.
 
-Exit codes: 0, done; 1, the work was done and the answer cannot be trusted
-(nothing is written); 2, a mistake in the request, said in one line; 130,
-interrupted by Ctrl-C.
+Exit codes: 0, done; 1, an image was restored, but the result is unreliable and was not written; 2, an invalid request,
+reported in one line; 130, interrupted by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from .tiles import command as tiles
 from .tuning import RULES
 from .version import __version__
 
-#: What main reports in one line. numpy.linalg.LinAlgError, and with it SingularMatrixError, is a ValueError.
+#: The errors that `main` reports in one line. SingularMatrixError is among them, since a LinAlgError is a ValueError.
 _MISTAKES = (ConvergenceError, ValueError, TypeError, OverflowError, OSError, MemoryError, NoGPUError, ImportError)
 
 
@@ -68,7 +67,7 @@ def _parser() -> Parser:
 
 
 def _compare(parser: Parser) -> None:
-    from .compare import command  # and with it every package that is compared with
+    from .compare import command  # imports every package that deblur is compared with
 
     command.fill(parser)
 
@@ -81,44 +80,46 @@ def _compare(parser: Parser) -> None:
 def reconstruct(args: argparse.Namespace) -> int:
     """Restore a blurred image file, or several with one PSF.
 
-    Of several images, each is restored as if alone: λ and the boundary, if they are not given, are chosen for each. One
-    that fails is named at the end, and the others are restored; the exit code is then 1.
+    Each of several images is restored independently: λ and the boundary, if they are not given, are chosen for each
+    image. If an image fails, the others are restored all the same; the command names it at the end and exits with 1.
 
-    The point spread function (PSF) is given by --psf, or as one that varies by --psf-grid, or estimated by --blind.
-    If OUT is a .zarr, IN is a zarr array, OME-Zarr or a TIFF, restored tile by tile, a volume if one of --tile and the
-    options after it is given; they belong to that.
+    The point spread function (PSF) comes from one of three options: --psf names it, --psf-grid names PSFs that vary
+    across the image, and --blind estimates it. If OUT is a .zarr, IN is restored tile by tile; IN is then a zarr array,
+    an OME-Zarr or a TIFF. A volume is restored tile by tile if --tile, or an option listed after it, is given. These
+    options apply to tiles only.
 
     Parameters
     ----------
     input : in, several
-        Blurred image: PNG, JPEG, TIFF or FITS (a.fits[SCI] names one of several), grey, colour or a stack; /dev/stdin
-        for a pipe; or a .zarr. Several, or a folder for the images in it.
+        Blurred image, grey, colour or a stack: PNG, JPEG, TIFF, FITS (a.fits[SCI] names one of its images) or .zarr;
+        /dev/stdin for a pipe. Several images may be named, or a folder, which stands for all images in it.
     -o, --output : out
-        Restored image: .png, .jpg, .webp, .tif, .fits or .zarr. Of several images, a folder: they keep their names
-        there.
+        Restored image: .png, .jpg, .webp, .tif, .fits or .zarr. For several images, a folder, in which they keep their
+        names.
     --psf : psf, optional
-        What one point became by the blur, such as gaussian:9,1.2, which describes IN as a viewer shows it. A PSF in a
-        file lies as the sensor has it: it is turned with IN, if the camera was held sideways.
+        Image of one point after the blur, such as gaussian:9,1.2. A PSF given by a formula refers to IN as a viewer
+        shows it. A PSF in a file refers to the sensor: if the camera was held sideways, it is rotated with IN.
     --blind : size|auto, optional
-        Camera shake blurred the image and the PSF is unknown: estimate it from the image itself, and write it as a
-        picture beside OUT. The size is the largest that it may have; a size far too large makes failures likelier.
+        Estimate the unknown PSF of a camera shake from the image itself, and write it as an image beside OUT. The
+        value is the largest size that the PSF may have; a far too large one makes a failure more likely.
     --psf-grid : path, optional
         PSFs that vary across the image: a folder with a file for each position, row by row; an .npy file (rows,
         columns, m, n), an .npz that deblur psf points --grid wrote; or an image of stars or beads, from which they are
         measured.
     --grid : size, optional
-        Positions of --psf-grid, for example 5x5; with --blind, parts of the image whose PSFs are estimated.
+        Number of PSFs in --psf-grid, for example 5x5; with --blind, the number of parts of the image, each of which
+        gets its own PSF.
     --axis : axes, optional
-        Axes of IN, where the file does not name them, or not rightly: T time, C channel, Z depth, then Y and X. ZYX is
-        a volume, TYX a film, TCZYX several volumes of several channels.
+        Axes of IN, if the file names none or wrong ones: T time, C channel, Z depth, then Y and X. ZYX is a volume, TYX
+        a film, TCZYX several volumes of several channels.
     --time : places, optional
-        Restore one time point alone, or, as N:M, those from N to before M, counted from 0.
+        Restore one time point N only, counted from 0, or, as N:M, the time points N to M - 1.
     --channel : channel, optional
-        Restore one channel alone, by its number or its name in the file, or some of them, as --time does.
+        Restore one channel only, named by its number or by its name in the file, or several, as N:M.
     --planes : flag
-        Restore each plane of a volume by itself, with a PSF in 2-D. A PSF in 3-D restores volumes.
+        Restore each plane of a volume independently, with a 2-D PSF. A 3-D PSF restores whole volumes.
     --lam : lam = auto
-        How much is smoothed; auto is gcv, or the rule that is sound for the noise model.
+        Strength of the smoothing; auto is gcv, or the rule that suits the noise model.
     --noise : level
     --psf-error : number
     --method : method
@@ -137,24 +138,24 @@ def reconstruct(args: argparse.Namespace) -> int:
     --max-iterations : count
     --stop : {consensus}
     --bits : {8, 16, 32}, optional
-        Bits of OUT, 32 being a float TIFF; by default those of IN, and 32 of a volume. In a float TIFF white is 1, but
-        volumes and integers other than 8 or 16 bits without a sign keep their unit.
+        Bits of OUT; 32 is a float TIFF. By default the bits of IN, and 32 for a volume. In a float TIFF white is 1, but
+        volumes, and integers that are not unsigned with 8 or 16 bits, keep their unit.
     --clip : flag
         Write OUT even if more than a tenth of its pixels are clipped.
     --rescale : flag
-        Make the least value of OUT black and the largest white.
+        Scale OUT: its smallest value becomes black and its largest white.
     --anyway : flag
-        Write OUT even if it, or the PSF that --blind estimates, is not to be trusted.
+        Write OUT even if it, or the PSF that --blind estimates, is unreliable.
     --force : flag
-        Replace OUT if it is there (never IN or another input).
+        Replace OUT if it exists (never IN or another input).
     --views : out, optional
-        A picture (.png) of a volume before and after: maximum projections and slices through its middle.
+        Image (.png) of a volume before and after: maximum projections, and slices through the centre.
     -q, --quiet : flag
         Print nothing but errors.
     """
     _check_arguments(args)
     source, kernel, _ = args.psf or (args.psf_grid or "", None, None)
-    # Every option of the library has its name here; an argument that may name a file is (text, value).
+    # Each option of the library has the same name here. --mask and --weights, which may name a file, are (text, value).
     given = {name: getattr(args, name, None) for name in defaults()}
     options: Any = {name: value for name, value in given.items() if value is not None}
     options |= {name: options[name][1] for name in ("mask", "weights") if name in options}
@@ -192,14 +193,16 @@ def reconstruct(args: argparse.Namespace) -> int:
             total = [f"restored    {len(reports)} of {len(targets)} images into {folder}"] if more else []
             terminal.report("\n".join(reports + total))
     if not reports and len(set(failed.values())) == 1:
-        raise last  # the request is at fault, or there is one image
+        raise last  # there is one image, or all failed alike: the request is at fault
     for path, why in failed.items():
         _fail(why if why.startswith(path) else f"{path}: {why}", 1)
     return 1 if failed else 0
 
 
 def _targets(args: argparse.Namespace) -> dict[str, str]:
-    """Where each image is written: OUT or, of several and where OUT is a folder, under its own name in OUT."""
+    """Return {input: output}. An output is OUT itself, or, if OUT is a folder or there are several images, a file in
+    OUT.
+    """
     out, one = Path(args.output), len(args.input) == 1
     stores = [name for name in (args.output, *args.input) if Path(name).suffix == ".zarr" or is_store(name)]
     if stores and not one:
@@ -223,7 +226,7 @@ def _targets(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _images_in(folder: Path) -> list[Path]:
-    """The images in a folder, by their suffixes, in the order of their names."""
+    """Return the images in a folder, recognised by their suffixes, in alphabetical order."""
     kinds = {p: mimetypes.guess_type(p.name, strict=False)[0] or "" for p in sorted(folder.iterdir())}
     found = [p for p, kind in kinds.items() if kind.startswith("image/") or p.suffix.lower() in image.FORMATS]
     if not found:
@@ -232,7 +235,7 @@ def _images_in(folder: Path) -> list[Path]:
 
 
 def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[Any, Deblurrer] | None, show: Any) -> str:
-    """Restore an image and write it; returns the report, which is short where there are several (`kept`)."""
+    """Restore an image, write it, and return the report; the report is short if there are several images (`kept`)."""
     if np.ndim(kernel) == 3:
         return volumes.restored(args, options | {"callback": terminal.iterations(show)})
     terminal.keep_memory()
@@ -249,12 +252,12 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
     options["callback"] = terminal.iterations(show)
     if args.psf_grid:
         options["psfs"] = psf.upright(psf.load_grid(args.psf_grid, args.grid), metadata.orientation)
-    # A large picture of levels takes several times its memory as numbers: it becomes levels again part by part.
+    # As floats an integer image takes several times its memory, so its result becomes integers again part by part.
     in_parts = raw.dtype in (np.uint8, np.uint16) and bits != 32 and not (args.rescale or args.blind)
     levels, report, begun = image.Levels(args.output, raw, bits) if in_parts else None, "", time.process_time()
     if args.blind:
         if options["method"] == "auto":
-            del options["method"]  # the one that suits an estimated PSF
+            del options["method"]  # `blind` chooses the method that suits an estimated PSF
         report_phase("PSF")
         size = None if args.blind == "auto" else args.blind
         found = blind(visible, size, args.lam, grid=args.grid, progress=show, **axes, **options)
@@ -282,7 +285,7 @@ def _restored(args: argparse.Namespace, kernel: Any, options: Any, kept: dict[An
 
 
 def _written(output: str, kernel: np.ndarray, orientation: int) -> Path:
-    """Write a PSF beside the output, as a picture of 16 bits that --psf reads."""
+    """Write a PSF beside the output, as a 16-bit image that --psf reads, and return its path."""
     names = (Path(output).with_suffix(f".psf{n or ''}.png") for n in itertools.count())
     path = next(name for name in names if not os.path.lexists(name))
     image.write(path, psf.upright(kernel / kernel.max(), inverse(orientation)), bits=16)
@@ -290,7 +293,7 @@ def _written(output: str, kernel: np.ndarray, orientation: int) -> Path:
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    """Refuse arguments that exclude each other or do nothing, where the library does not refuse them itself."""
+    """Raise an error for arguments that exclude each other or have no effect, where the library does not check this."""
     if sum(x is not None for x in (args.psf, args.blind, args.psf_grid)) != 1:
         raise ValueError("exactly one of --psf, --blind and --psf-grid is required")
     if args.clip and args.rescale:
@@ -304,9 +307,10 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _visible(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata) -> np.ndarray:
-    """The image, with pixels masked that are wholly transparent, of weight 0 or hidden by a file; no other may be NaN.
+    """Return the image with a mask over pixels that are transparent, of weight 0 or hidden by a file.
 
-    A method of the linear formula, if one is named, takes transparent pixels, whose colours are arbitrary, as they are.
+    Any other pixel that is NaN or infinite is an error. If a linear method is named, transparent pixels are not hidden,
+    although their colours are arbitrary: the linear formula allows no mask.
     """
     linear = args.method != "auto" and METHODS[args.method].linear
     hide = [metadata.alpha == 0] if metadata.alpha is not None and not linear else []
@@ -315,7 +319,7 @@ def _visible(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata
     visible: np.ndarray = np.ma.masked_array(raw, np.zeros(raw.shape, bool)) if hide else raw
     for part in hide:
         part = part[..., None] if image.is_colour(raw) and part.ndim < raw.ndim else part
-        with suppress(ValueError):  # another shape, which the library refuses
+        with suppress(ValueError):  # another shape, which the library rejects
             visible[np.broadcast_to(part, raw.shape)] = np.ma.masked
     if raw.dtype.kind == "f":
         needed = "hide such pixels: --mask FILE, an image that is not black there, or --weights FILE, which is 0 there"
@@ -324,7 +328,7 @@ def _visible(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata
 
 
 def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, least: float) -> list[str]:
-    """Options that suit this image, one line each; `least` is the least restored value."""
+    """Return options that suit this image, one line each; `least` is the smallest restored value."""
     lines = []
     if metadata.orientation != 1:
         lines.append(
@@ -336,7 +340,7 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, 
         levels = np.nanquantile(raw, (0, 0.5, 1), method="nearest")
         darkest, sky, brightest = image.as_float(levels).tolist()
         depth = darkest - least
-        # Ringing of a photograph is small against its own shades; around a star or a lamp the sky is all but black.
+        # The ringing of a photograph is small against its own shades; around a star or a lamp the sky is almost black.
         if depth > max(10 * (sky - darkest), 0.01 * (brightest - darkest)):
             lines.append(
                 f"hint        the restored values go down to {darkest - depth:.4g} and the image to {darkest:.4g}, as "
@@ -351,10 +355,11 @@ def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, 
 
 
 def _suggestion(result: Result, taken: float) -> list[str]:
-    """Methods that restore a photograph better than a quadratic one, and how long they take, in one line.
+    """Return one line with methods that restore a photograph better than a quadratic one, and their expected times.
 
-    `taken` is the processor time of this restoration; what the process took beside it, to import and read, it will take
-    again. Where a mask or weights made it long, the others take half of that at least: they find the noise and λ alike.
+    `taken` is the processor time of this restoration in seconds. The rest of the process's time, for imports and files,
+    is added to each prediction. If a mask or weights made this restoration slow, another method takes at least half as
+    long, since it estimates noise and λ in the same way.
     """
     pixels = result.problem.frames * int(np.prod(result.problem.operator.image_shape))
     times = {name: max(expected_seconds(name, pixels), taken / (2 * cores())) for name in _offers(result.problem)}
@@ -363,14 +368,16 @@ def _suggestion(result: Result, taken: float) -> list[str]:
 
 
 def _offers(problem: Problem) -> list[str]:
-    """The methods that suit photographs better than a quadratic problem, and serve it otherwise; none for others."""
+    """Return the methods that suit photographs better than a quadratic one and can solve the problem; none if it is not
+    quadratic.
+    """
     other = partial(replace, problem, formula="tikhonov", inverse=False)
     methods = (METHODS[name] for name in ("tv", "collaborative"))
     return [m.name for m in methods if problem.quadratic and m.refuses(other(regularizer=m.regularizer)) is None]
 
 
 def _about(seconds: float) -> str:
-    """A prediction in words, as coarse as it is."""
+    """Return a predicted time in words, with no more digits than the prediction deserves."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= 1.5 * size:
             return f"about {seconds / size:.0f} {unit}"
@@ -385,18 +392,18 @@ def _about(seconds: float) -> str:
 def choose(args: argparse.Namespace) -> int:
     """Show which method auto would take, and why.
 
-    Also how long each method takes for an image of this size, and why the others cannot serve.
+    Also show how long each method takes for an image of this size, and why the other methods cannot solve the problem.
 
     Parameters
     ----------
     --shape : size
         Size of the image.
     --psf : psf
-        What one point became by the blur.
+        Image of one point after the blur.
     --channels : count = 1
         3 for colour.
     --lam : lam = auto
-        How much is smoothed.
+        Strength of the smoothing.
     --boundary : boundary = unknown
     --formula : {tikhonov, hht}
     --dtype : {float32, float64} = float64
@@ -410,7 +417,7 @@ def choose(args: argparse.Namespace) -> int:
     for title, rows in (
         ("expected time of a call on this machine", {n: times[n] for n in serving}),
         ("better images, for longer", {n: times[n] for n in offers}),
-        ("cannot serve", choice.refused),
+        ("cannot be used", choice.refused),
     ):
         if rows:
             print(f"\n{title}", *(f"  {name:<14}{words}" for name, words in rows.items()), sep="\n")
@@ -418,7 +425,7 @@ def choose(args: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line and return the exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # λ is not in every encoding
     args = argparse.Namespace()
@@ -440,7 +447,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _in_terms(args: argparse.Namespace, error: BaseException) -> str:
-    """The text of an error, on one line, with Python's options written as those of the command."""
+    """Return the text of an error in one line, with Python's options written as those of the command."""
     text = re.sub(r"\b\w+=True(?:, (--[\w-]+)| \((--[\w-]+)\))", r"\1\2", " ".join(str(error).split()))
     names = "|".join(vars(args)) or "$"
     for known in (rf"\b({names})(=)", rf"^({names})()(?=,| must| is | has | holds )"):

@@ -1,7 +1,7 @@
-"""Read the CUDA sources ``cuda/*.cu``: their texts, the signatures of their kernels, their constants.
+"""Read the CUDA sources ``cuda/*.cu``: their texts, the signatures of their kernels, and their constants.
 
-The ``.cu`` file is the only statement of a kernel's signature and of its tile sizes, threads and bytes of shared
-memory. A kernel's parameters are pointers, scalars, and structures of both, whose members count as parameters.
+The ``.cu`` file is the only statement of a kernel's signature, tile sizes, threads and bytes of shared memory. The
+parameters of a kernel are pointers, scalars and structures; each member of a structure counts as a parameter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# C type -> character of a NumPy dtype, and of a `struct` format
+# C type -> format character, the same for a NumPy dtype and for `struct`
 TYPES = {
     "float": "f",
     "double": "d",
@@ -37,18 +37,18 @@ _CONSTANT = re.compile(r"^(?:template <([^>]*)>\s*)?constexpr (?:int|bool) ([^;{
 
 
 class Parameter(NamedTuple):
-    """A parameter of a kernel, or a member of a structure that is one."""
+    """A parameter of a kernel, or one member of a parameter that is a structure."""
 
     name: str
     ctype: str
-    """Without qualifiers; of a pointer, what it points to."""
+    """The type without qualifiers; for a pointer, the type that it points to."""
     pointer: bool
     continues: bool = False
-    """Whether it lies in one structure with the parameter before it."""
+    """True if it belongs to the same structure as the parameter before it."""
 
 
 def source_folder() -> Path:
-    """The folder of the ``.cu`` files: inside the installed package, or next to it in a checkout."""
+    """Return the folder of the ``.cu`` files: inside the installed package, or beside it in a checkout."""
     here = Path(__file__).resolve().parent
     for folder in (here / "cuda", here.parent / "cuda"):
         if (folder / "common.cuh").is_file():
@@ -57,13 +57,15 @@ def source_folder() -> Path:
 
 
 def stems() -> list[str]:
-    """Names of all kernel files, without ``.cu``."""
+    """Return the names of all kernel files, without ``.cu``."""
     return sorted(path.stem for path in source_folder().glob("*.cu"))
 
 
 @functools.cache
 def _files(stem: str) -> dict[str, str]:
-    """Names and texts of the parts of ``cuda/<stem>.cu``: common.cuh, the headers it includes, itself."""
+    """Return {name: text} of the parts of ``cuda/<stem>.cu``: common.cuh, the headers that the file includes, and the
+    file.
+    """
     folder = source_folder()
     try:
         own = (folder / f"{stem}.cu").read_text(encoding="utf-8")
@@ -75,16 +77,16 @@ def _files(stem: str) -> dict[str, str]:
 
 @functools.cache
 def source(stem: str, dtype: np.dtype) -> str:
-    """The text of ``cuda/<stem>.cu`` for the compiler, with `dtype` as ``real``."""
+    """Return the text of ``cuda/<stem>.cu`` for the compiler, with `dtype` as ``real``."""
     real = f"using real = {'float' if dtype == np.float32 else 'double'};\n"
-    # Joined, not included by the compiler: the cache key must see all of it.
+    # The headers are joined here, not included by the compiler, since the cache key must depend on their text.
     return real + "".join(f'#line 1 "{name}"\n{text}' for name, text in _files(stem).items())
 
 
 def alone(stem: str, kernel: str, dtype: np.dtype) -> str:
-    """`source` with every kernel but `kernel` left out, and the lines where they were.
+    """Return the text of `source` with all kernels but `kernel` removed; the line numbers stay.
 
-    What a kernel instantiates from templates is compiled for it, so this is most of the compiler's work.
+    The compiler instantiates the templates that each kernel uses, which is most of its work.
     """
     text, parts, end = source(stem, dtype), [], 0
     for found in _KERNEL.finditer(text):
@@ -102,11 +104,11 @@ def alone(stem: str, kernel: str, dtype: np.dtype) -> str:
 
 
 class Constants:
-    """The constants of ``cuda/<stem>.cu`` and its headers, as attributes that are read at their first use.
+    """The constants of ``cuda/<stem>.cu`` and its headers, as attributes that are read at the first use.
 
-    They are the declarations ``constexpr int NAME = ...;`` (or ``bool``) that begin a line. A template,
-    ``template <int X> constexpr int NAME = ...;``, is a function. Without `dtype` those that depend on
-    ``real`` are missing, and in any case those declared twice, under an ``#if``.
+    A constant is a declaration ``constexpr int NAME = ...;`` (or ``bool``) at the start of a line. A template,
+    ``template <int X> constexpr int NAME = ...;``, becomes a function. Without `dtype`, constants that depend on
+    ``real`` are missing. A constant that is declared twice, under an ``#if``, is always missing.
     """
 
     def __init__(self, stem: str, dtype: Any = None) -> None:
@@ -116,7 +118,7 @@ class Constants:
         known = _constants(self._stem, self._dtype)
         if name not in known:
             raise AttributeError(f"{self._stem}.cu has no constant {name!r}; it has {', '.join(known)}")
-        vars(self).update(known)  # found without this method from now on
+        vars(self).update(known)  # later accesses find the attribute without this method
         return known[name]
 
 
@@ -142,7 +144,7 @@ def _constants(stem: str, dtype: np.dtype | None) -> dict[str, Any]:
 
 
 def _in_python(expression: str) -> str:
-    """An integer expression of C++ in Python's syntax, innermost parentheses first."""
+    """Return an integer expression of C++ in Python's syntax; it replaces the innermost parentheses first."""
     e = " ".join(expression.split()).replace("sizeof(real)", "SIZE_OF_REAL").replace("/", "//")
     e = re.sub(r"(\w)<([^<>]*)>", r"\1(\2)", e)  # NAME<8>: a template
     while found := re.search(r"\(([^()]*)\)", e):
@@ -151,14 +153,14 @@ def _in_python(expression: str) -> str:
 
 
 def _choice(expression: str) -> str:
-    """``a ? b : c`` as ``b if a else c``."""
+    """Return ``a ? b : c`` as ``b if a else c``."""
     parts = re.fullmatch(r"(.+?)\?(.+?):(.+)", expression)
     return expression if parts is None else f"{parts[2]} if {parts[1].strip()} else {_choice(parts[3])}"
 
 
 @functools.cache
 def signatures(stem: str) -> dict[str, tuple[Parameter, ...]]:
-    """The kernels of ``cuda/<stem>.cu`` and their parameters, as the file declares them."""
+    """Return the kernels of ``cuda/<stem>.cu`` and their parameters, as the file declares them."""
     whole = _COMMENT.sub(" ", "\n".join(_files(stem).values()))
     structures = dict(_STRUCT.findall(whole))
     return {
@@ -168,7 +170,7 @@ def signatures(stem: str) -> dict[str, tuple[Parameter, ...]]:
 
 
 def _read(stem: str, kernel: str, text: str, structures: dict[str, str]) -> list[Parameter]:
-    """What a parameter is passed as: itself, or the members of a structure."""
+    """Return the parameters that a declaration stands for: one, or the members of a structure."""
     words = re.sub(r"\bconst\b|\b__restrict__\b|\b__grid_constant__\b", " ", text)
     match = re.fullmatch(r"\s*([\w\s]+?)\s*(\*?)\s*(\w+)\s*", words)
     if match is None:

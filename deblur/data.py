@@ -1,8 +1,7 @@
 """Small photographs for experiments, free of copyright, each checked against its SHA-256.
 
-The files lie under ``data/`` at the top of the repository and are installed
-as the package ``deblur.images``. The table of their README.md says where each
-comes from; ``data/make_images.py`` made them.
+The files are in ``data/`` at the top of the repository, and are installed as the package ``deblur.images``. Their
+README.md has a table of their sources; ``data/make_images.py`` made them.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from .image import read
 
 @dataclass(frozen=True)
 class ImageInfo:
-    """Where a sample image comes from.
+    """The origin of a sample image.
 
     Attributes
     ----------
     name : str
         Its name for `load`.
     title, author, licence, source : str
-        Its subject, its author, its terms of use, and its origin.
+        Its subject, its author, its terms of use, and its source.
     made : str
         Changes made to the source.
     shape : tuple of int
-        (M, N), or (M, N, 3) for colour. Pixels are 8-bit.
+        (M, N), or (M, N, 3) for colour. Pixels have 8 bits.
     sha256 : str
-        Of the PNG file.
+        SHA-256 of the PNG file, hexadecimal.
     """
 
     name: str
@@ -47,23 +46,32 @@ class ImageInfo:
 
 
 def _folder() -> Path:
-    """Where the files are: inside the package, or in a checkout without symbolic links ``data/``."""
+    """Return the folder of the files: ``images`` in the package, or ``data`` in a checkout without symbolic links."""
     package = Path(__file__).resolve().parent
     return package / "images" if (package / "images").is_dir() else package.parent / "data"
 
 
 def names() -> tuple[str, ...]:
-    """The names that `load` knows."""
+    """Return the names that `load` accepts."""
     return tuple(_table())
 
 
 def info(name: str) -> ImageInfo:
-    """Where a sample image comes from, its licence, shape and SHA-256.
+    """Return the origin of a sample image, with its licence, shape and SHA-256.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+
+    Returns
+    -------
+    ImageInfo
 
     Raises
     ------
     ValueError
-        If there is no image of that name; the message lists them.
+        If there is no image of that name; the message lists all names.
     OSError
         If the table or the list of checksums is missing.
     """
@@ -76,14 +84,14 @@ def info(name: str) -> ImageInfo:
 
 
 def _table() -> dict[str, list[str]]:
-    """The rows of the table of README.md, by their first cell."""
+    """Return the rows of the table in README.md, by their first cell."""
     lines = _read(_folder() / "README.md").decode().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     return {row[0]: row for row in rows[1:]}
 
 
 def load(name: str) -> np.ndarray:
-    """A sample image, checked and scaled.
+    """Return a sample image as floats, after a check of its file.
 
     Parameters
     ----------
@@ -100,7 +108,7 @@ def load(name: str) -> np.ndarray:
     Raises
     ------
     ValueError
-        If there is no image of that name, or its file is not the one that was published.
+        If there is no image of that name, or its file was changed.
     OSError
         If the file is missing or cannot be read.
     """

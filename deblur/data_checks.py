@@ -1,4 +1,4 @@
-"""Checks of an image: whether it fits its request, is clipped, or contradicts the PSF or the boundary."""
+"""Check whether an image matches its request, was clipped by the sensor, or contradicts the PSF or the boundary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .tuning.boundary import AGAINST, TESTED, evidence
 
 
 def check_frames(frames: Frames, request: Request) -> None:
-    """Raise unless the frames are what the request was made for."""
+    """Raise an error unless the frames have the device, size, channels and mask that the request allows."""
     problem = request.problem
     if frames.device != problem.device:
         raise TypeError(
@@ -50,12 +50,13 @@ def check_frames(frames: Frames, request: Request) -> None:
 
 
 def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frames], Result]) -> bool:
-    """Whether a sensor clipped pixels: `saturated` finds some, and the scene restored without them is not white there.
+    """Return True if the sensor clipped pixels.
 
-    For a large picture the scene is restored only in the part with the most borders of such pixels.
+    Two conditions must hold: `saturated` finds such pixels, and a scene restored without them, once blurred, is not
+    white there. For a large image only the window that contains most borders of such pixels is restored.
 
-    In 21 night scenes the blurred scene is off the white level by 9 to 60 % (root mean square), where white things are
-    blurred exactly by at most 4 %.
+    In 21 night scenes the blurred scene differs from the white level by 9 to 60 % (root mean square). For white objects
+    that are blurred but not clipped it differs by at most 4 %.
     """
     if not request.may_be_clipped or frames.masked is not None or frames.given.kind == "b":
         return False
@@ -76,13 +77,15 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
         frames, found = Frames(frames.given_part(ALL)[at], 1, 0, gamma=frames.gamma, dtype=frames.dtype), found[at]
         blur = Blur(problem.blur.psf, frames.space, problem.blur.boundary, origin=problem.blur.origin)
         trial = replace(trial, problem=replace(problem, operator=blur), candidates=())
-    # Hidden values count as 0 there.
+    # The residual counts hidden values as 0, so the blurred scene there is the negative residual.
     off = (frames.spread(solve(trial, frames).residual_image, "the residual") + top) * found
     return math.sqrt(float(squares(off)) / float(total(found.astype(np.float32)))) > 0.07 * top
 
 
 def _window(frames: Frames, request: Request, found: Array) -> tuple[slice, ...] | None:
-    """The 512 x 512 pixels of a large picture on the CPU that best hold pixels found and others; None for all."""
+    """Return the 512 x 512 window of a large image on the CPU that best mixes clipped and other pixels; None for the
+    whole image.
+    """
     blur, sides = request.problem.operator.shift_invariant, [min(n, 512) for n in frames.space]
     (rows, high), (cols, wide) = ((n // side, side) for n, side in zip(frames.space, sides, strict=True))
     if frames.device.gpu is not None or blur is None or rows * cols < 4 or max(blur.psf.shape) > 128:
@@ -95,14 +98,14 @@ def _window(frames: Frames, request: Request, found: Array) -> tuple[slice, ...]
 
 
 def with_checks(result: Result, request: Request, frames: Frames, one_image: bool) -> Result:
-    """The result, with a warning if the data contradict the PSF or, with automatic λ, the given boundary."""
+    """Return the result, and warn if the data contradict the PSF or, with automatic λ, the given boundary."""
     operator, fidelity = request.problem.operator, request.problem.fidelity
     unchecked = {
-        "that is not done for lines": request.problem.axes == 1,
-        "a Deblurrer restores many": not one_image,
-        "it lies on a GPU": frames.device.gpu is not None,
+        "the image is a line": request.problem.axes == 1,
+        "a Deblurrer makes no such check": not one_image,
+        "the image is on a GPU": frames.device.gpu is not None,
         "pixels are hidden": request.hides or frames.masked is not None,
-        "its noise is not Gaussian": fidelity.name != "gaussian",
+        "the noise is not Gaussian": fidelity.name != "gaussian",
         "the solve failed": result.status in (Status.NOT_CONVERGED, Status.INACCURATE),
     }
     blur = operator.shift_invariant

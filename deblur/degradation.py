@@ -14,7 +14,7 @@ from .operators.blur import Blur
 from .operators.boundary import get_boundary
 from .operators.matrix import SPACES, check_psf
 
-#: The kinds of noise, and what `level` means for each.
+#: The kinds of noise, and the meaning of `level` for each.
 NOISES = {
     "gaussian": "standard deviation on the unit scale",
     "salt-pepper": "fraction of the values replaced by 0 or 1",
@@ -39,31 +39,29 @@ def degrade(
     ----------
     image : (M, N) array, or with a channel axis one dimension more
         The sharp scene, NumPy or CuPy. Integers are scaled to [0, 1] as
-        `deblur.image.as_float` does. With a PSF of one axis it is a line, with
-        one of three a volume.
+        `deblur.image.as_float` does. A 1-D PSF needs a line, a 3-D PSF a volume.
     psf : (m, n) array
-        The point spread function of every channel; NumPy or CuPy, independently of `image`.
+        The point spread function, the same for every channel; NumPy or CuPy, independently of `image`.
     noise : float or {"gaussian", "salt-pepper", "poisson"}
-        A number is the standard deviation of Gaussian noise; 0 (default) is none.
+        A number is the standard deviation of Gaussian noise on the unit scale; 0 (default) adds none.
         A name needs `level`.
     level : float, optional
-        How much of the named noise. ``"gaussian"``: standard deviation on the
+        The strength of the named noise. ``"gaussian"``: standard deviation on the
         unit scale. ``"salt-pepper"``: the fraction of values, in [0, 1], that
-        become 0 or 1, each as likely. ``"poisson"``: the mean number of
-        photons counted where the blurred image is 1; fewer is noisier.
+        become 0 or 1 with equal probability. ``"poisson"``: the mean number of
+        photons counted where the blurred image is 1; fewer photons mean more noise.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
-        How the scene continues outside `image` (see `deblur.operators.matrix`). With
-        ``"unknown"`` nothing is assumed: the result is the smaller frame that
-        the PSF can fill from `image` alone, the 'valid' convolution, which is
-        what a camera records of a larger scene.
+        How the scene continues outside `image` (see `deblur.operators.matrix`).
+        ``"unknown"`` assumes nothing: the result is the 'valid' convolution, a
+        smaller frame, such as a camera records of a larger scene.
     origin : tuple of int, optional
         Index of the PSF's centre, as for `deblur.Blur`.
     channel_axis : int, optional
-        The axis of colours or frames, each blurred by itself with noise of its own. An image (M, N, 3) is colour
-        without it.
+        The axis of colours or frames. Each is blurred separately and gets independent noise. Without it, an image
+        (M, N, 3) is colour.
     seed : int, numpy.random.Generator or None
-        The same seed gives the same noise, on the CPU and on the GPU: it is
-        drawn on the host. None draws anew each time.
+        The same seed gives the same noise on the CPU and on the GPU, since the
+        noise is drawn on the host. None gives different noise at each call.
 
     Returns
     -------
@@ -75,13 +73,15 @@ def degrade(
     ------
     ValueError
         For NaN or infinity, a wrong number of axes, a PSF larger than the
-        image, an unknown noise or boundary, a level out of its range, or
-        Poisson noise on a blurred image with negative values.
+        image, an unknown noise or boundary, a missing level or one out of its
+        range, or Poisson noise on a blurred image with negative values.
+    TypeError
+        For arrays that do not hold real numbers, and an axis that is not a whole number.
 
     Notes
     -----
-    Noise is added after the blur. Gaussian noise keeps its definition, so values
-    below 0 and above 1 occur; clip them to imitate a file of integers.
+    Noise is added after the blur. Gaussian noise is not clipped, so values below 0
+    and above 1 occur; clip them to imitate a file of integers.
     """
     kind, amount = _check_noise(noise, level)
     xp = get_xp(image)
@@ -110,7 +110,7 @@ def degrade(
 
 
 def _check_noise(noise: float | str, level: float | None) -> tuple[str, float]:
-    """The kind of noise and its level, checked."""
+    """Return the kind of noise and its level, after checking both."""
     kind = noise if isinstance(noise, str) else "gaussian"
     check_choice(kind, NOISES, "noise")
     if isinstance(noise, str) and level is None:
@@ -138,7 +138,7 @@ def _blur(scene: Array, psf: Array, boundary: str, origin: Sequence[int] | None)
 
 
 def with_noise(image: Array, kind: str, amount: float, rng: np.random.Generator) -> Array:
-    """An image with the noise of a kind and a level that are checked."""
+    """Return an image with noise of a kind and a level that are already checked."""
     xp = get_xp(image)
     if kind == "gaussian":
         return image if amount == 0 else image + amount * xp.asarray(rng.standard_normal(image.shape))
@@ -146,7 +146,7 @@ def with_noise(image: Array, kind: str, amount: float, rng: np.random.Generator)
         draw = xp.asarray(rng.random(image.shape))
         return xp.where(draw < amount / 2, 0.0, xp.where(draw < amount, 1.0, image))
     expected = asnumpy(image)
-    # The FFT leaves rounding below zero where the image is black; more than that is no light.
+    # Where the image is black, rounding of the FFT may fall below zero; anything lower is not light.
     if expected.min() < -1e3 * np.finfo(expected.dtype).eps * abs(expected).max():
         raise ValueError(
             f"Poisson noise counts light, and the blurred image falls to {expected.min():.4g}; "

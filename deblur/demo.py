@@ -1,4 +1,4 @@
-"""The command ``deblur demo``: a photograph blurred, and restored by every method."""
+"""The command ``deblur demo``: blur a photograph and restore it by every method."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from .terminal import progress
 
 
 def demo(args: argparse.Namespace) -> int:
-    """Blur a photograph, restore it by every method, print the tables.
+    """Blur a photograph, restore it by every method, and print the tables.
 
-    The photograph comes with deblur. The tables show PSNR, seconds, SSIM and residual; an HTML page with the images,
-    which also has the MSE, and the images of the default method are written. It takes half a minute.
+    The photograph comes with deblur. The tables show PSNR, seconds, SSIM and residual. Three files are written: an HTML
+    page with all images, which also shows the MSE, and the blurred and the restored image of the default method. It
+    takes half a minute.
 
     Parameters
     ----------
     --image : sample = camera64
         The photograph.
     --size : count, optional
-        Side of the crop in pixels; by default 64, or as much as there is.
+        Side of the crop in pixels; by default 64, or less if the photograph is smaller.
     --psf : psf = gaussian:7,1.2
-        What one point becomes by the blur.
+        Image of one point after the blur.
     --lam : lam = gcv
-        How much is smoothed.
+        Strength of the smoothing.
     --noise : number = 0.005
-        Standard deviation of the noise; 1 is white.
+        Standard deviation of the noise, on a scale where white is 1.
     --seed : seed = 0
         Seed of the noise.
     --output : folder = demo_output
         Folder for the images.
     --force : flag
-        Replace images that are there.
+        Replace files that exist.
     """
     folder, (source, h, _) = Path(args.output), args.psf
     if folder.exists() and not folder.is_dir():
@@ -50,8 +51,9 @@ def demo(args: argparse.Namespace) -> int:
     from .compare.adapters.own import OWN_BOUNDARY
 
     settings: Any = {"size": size, "seed": args.seed, "repeats": 0, "memory": False, "time_limit": 600.0}
-    # The linear methods under the boundary that suits each, with one λ; then the photograph as it is, restored by the
-    # default method, and by those beyond the linear formula.
+    # First the linear methods, each under the boundary that suits it, all with one λ. Then, under the unknown boundary
+    # of a real photograph, the default method and the methods that are not linear.
+
     methods: dict[str, list[str]] = {boundary: [] for boundary in BOUNDARIES if boundary != "unknown"}
     for method in METHODS.values():
         boundary = OWN_BOUNDARY.get(method.name, "zero") if method.linear else "unknown"

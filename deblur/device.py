@@ -1,7 +1,7 @@
-"""Which array library a call runs on, what dtype it computes in, and what memory is free.
+"""The device of a call: its array library, its transforms, the dtype of its arrays, and its free memory.
 
-The library is always read off the arrays themselves: NumPy in, NumPy out; CuPy in, CuPy out. Nothing here imports
-CuPy unless a CuPy array is already in hand, so ``import deblur`` neither needs nor pays for it.
+The arrays themselves select the library: NumPy in, NumPy out; CuPy in, CuPy out. CuPy is imported only when a GPU is
+used, so ``import deblur`` neither needs it nor waits for it.
 """
 
 from __future__ import annotations
@@ -34,42 +34,41 @@ _making = threading.RLock()
 
 @contextmanager
 def making() -> Iterator[None]:
-    """One thread at once makes FFT plans or shared entries of a cache on a GPU, or captures a graph.
+    """Let only one thread at a time make FFT plans, make shared cache entries on a GPU, or capture a graph.
 
-    A plan of cuFFT that is made while any thread captures breaks the capture, and fails itself, or ends the process.
+    If cuFFT makes a plan while any thread captures, the capture breaks, and the plan fails or ends the process.
     """
     with _making:
         yield
 
 
 class _CuPy:
-    """CuPy's names, for modules that must not import it before one of them is used."""
+    """CuPy's names for modules that must not import CuPy before they use one of them."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # `inspect` asks every object for such
+        if name.startswith("__"):  # `inspect` looks up such names on every object
             raise AttributeError(name)
         import cupy
 
-        return vars(self).setdefault(name, getattr(cupy, name))  # found there from now on
+        return vars(self).setdefault(name, getattr(cupy, name))  # later accesses skip this method
 
 
 cupy = _CuPy()
 
 
 def is_cupy(a: object) -> bool:
-    """Whether `a` is a CuPy array, asked without importing CuPy."""
+    """Return True if `a` is a CuPy array, without importing CuPy."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(a, cupy.ndarray)
 
 
 def get_xp(*arrays: object) -> ModuleType:
-    """The array module of `arrays`: CuPy if any of them is a CuPy array, else NumPy.
+    """Return the array module of `arrays`: CuPy if one of them is a CuPy array, else NumPy.
 
     Raises
     ------
     TypeError
-        If NumPy and CuPy arrays are mixed: a silent copy between host and
-        device would hide the cost.
+        If NumPy and CuPy arrays are mixed, since a silent copy between host and device would hide its cost.
     """
     on_gpu = [is_cupy(a) for a in arrays]
     if not any(on_gpu):
@@ -84,7 +83,7 @@ def get_xp(*arrays: object) -> ModuleType:
 
 @functools.cache
 def get_fft(xp: ModuleType) -> ModuleType:
-    """`scipy.fft` or `cupyx.scipy.fft`, whichever works on arrays of `xp`; the latter makes plans as `making` asks."""
+    """Return `scipy.fft` for NumPy, or for CuPy `cupyx.scipy.fft`, whose functions hold the lock of `making`."""
     if xp is np:
         return import_module("scipy.fft")
     module = import_module("cupyx.scipy.fft")
@@ -95,7 +94,9 @@ def get_fft(xp: ModuleType) -> ModuleType:
 
 @dataclass(frozen=True)
 class Device:
-    """Where arrays live and are computed on: the CPU, or one GPU by its number. Compared by value; pickles.
+    """The device that holds arrays and computes with them: the CPU, or one GPU by its number.
+
+    Devices are compared by value and can be pickled.
 
     Attributes
     ----------
@@ -107,7 +108,7 @@ class Device:
 
     @classmethod
     def of(cls, *arrays: Array) -> Device:
-        """The device that `arrays` lie on; TypeError if they lie on several."""
+        """Return the device of `arrays`; raise TypeError if they are on several devices."""
         if get_xp(*arrays) is np:
             return CPU
         numbers = {int(a.device.id) for a in arrays if is_cupy(a)}
@@ -117,10 +118,12 @@ class Device:
 
     @classmethod
     def named(cls, device: str | int | Device) -> Device:
-        """The device of that name: "cpu", "gpu" (the current one) or a GPU's number.
+        """Return the device with that name: "cpu", "gpu" (the current GPU) or the number of a GPU.
 
         Raises
         ------
+        ValueError
+            If the name is none of these.
         NoGPUError
             If a GPU is named and CuPy, a driver or that device is missing.
         """
@@ -147,7 +150,7 @@ class Device:
 
     @property
     def xp(self) -> ModuleType:
-        """numpy or cupy."""
+        """The array module: numpy or cupy."""
         if self.gpu is None:
             return np
         import cupy
@@ -156,27 +159,29 @@ class Device:
 
     @property
     def fft(self) -> ModuleType:
-        """`scipy.fft` or `cupyx.scipy.fft`."""
+        """The module of Fourier transforms: `scipy.fft` or `cupyx.scipy.fft`."""
         return get_fft(self.xp)
 
     def synchronize(self) -> None:
-        """Wait until everything submitted to a GPU is done."""
+        """Wait until a GPU has finished all submitted work."""
         if self.gpu is not None:
             self.xp.cuda.get_current_stream().synchronize()
 
     def mark(self) -> Any:
-        """A moment: for a GPU that at which all that was submitted so far is done."""
+        """Return a time mark; on a GPU it is the moment when all work submitted so far is finished."""
         return time.perf_counter() if self.gpu is None else self.xp.cuda.get_current_stream().record()
 
     def between(self, first: Any, last: Any) -> float:
-        """Seconds from one moment to another, which is waited for."""
+        """Return the seconds between two marks; on a GPU, wait for the second one."""
         if self.gpu is None:
             return last - first
         last.synchronize()
         return 1e-3 * self.xp.cuda.get_elapsed_time(first, last)
 
     def refuse_capture(self, what: str = "a restoration") -> None:
-        """Raise RuntimeError if the current stream is being captured: no graph can hold what is read back."""
+        """Raise RuntimeError if the current stream is being captured, since a graph cannot hold work that reads numbers
+        back.
+        """
         if self.gpu is not None and self.xp.cuda.get_current_stream().is_capturing():
             raise RuntimeError(
                 f"the current stream is being captured into a CUDA graph, and {what} cannot be: it reads numbers "
@@ -185,9 +190,9 @@ class Device:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make this the GPU that new arrays are made on; a caller's `numpy.seterr` changes nothing within.
+        """Make this the current GPU; inside, the caller's `numpy.seterr` has no effect.
 
-        What fails because the GPU's memory is full is an InsufficientMemoryError, whichever library it was.
+        If the memory of the GPU is full, raise InsufficientMemoryError, whichever library failed.
         """
         here = nullcontext() if self.gpu is None else self.xp.cuda.Device(self.gpu)
         with here, np.errstate(all="warn", under="ignore"):
@@ -197,7 +202,7 @@ class Device:
                 if not type(error).__module__.startswith("cupy"):
                     raise
                 free = free_memory(self.xp)
-                # Few of CuPy's libraries say that memory is what they lack.
+                # Few of CuPy's libraries name the lack of memory as the cause.
                 if free > _FULL and not isinstance(error, MemoryError):
                     raise
                 raise InsufficientMemoryError(
@@ -212,18 +217,19 @@ class Device:
 
 
 CPU = Device()
-_FULL = 1 << 28  # bytes: where fewer are free cuBLAS and cuSOLVER may not start, nor the driver load kernels
+_FULL = 1 << 28  # bytes; with fewer free, cuBLAS, cuSOLVER and the loading of kernels may fail
 
 
 def asnumpy(a: Array) -> np.ndarray:
-    """`a` on the host, copied only if it lives on a GPU."""
+    """Return `a` as a NumPy array, copied only if it is on a GPU."""
     return a.get() if is_cupy(a) else np.asarray(a)
 
 
 def staging(shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """An empty array of the host that a GPU reads and writes by itself, ten times as fast as any other.
+    """Return an empty array in page-locked host memory, which a GPU reads and writes ten times as fast as other host
+    memory.
 
-    For what lives shortly: such memory is never paged out, and CuPy keeps it for the next array.
+    Use it only for arrays that live shortly: such memory is never paged out. CuPy reuses it for the next array.
     """
     import cupyx
 
@@ -231,9 +237,9 @@ def staging(shape: Sequence[int], dtype: Any) -> np.ndarray:
 
 
 def to_device(a: np.ndarray) -> Array:
-    """A contiguous NumPy array on the current GPU.
+    """Return a contiguous NumPy array as an array on the current GPU.
 
-    The driver copies so much of pageable memory as it stands, in a tenth of the time that CuPy takes to pin it first.
+    The driver copies directly from pageable memory, in a tenth of the time that CuPy takes to pin the memory first.
     """
     out = cupy.empty(a.shape, a.dtype)
     stream = cupy.cuda.get_current_stream().ptr
@@ -242,16 +248,17 @@ def to_device(a: np.ndarray) -> Array:
 
 
 def random_signs(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:
-    """±1 at random, always the same for a shape and on every device."""
-    on = np if math.prod(shape) < 1 << 18 else xp  # a GPU compiles both operations
+    """Return random signs ±1, the same on every device and in every call with the same shape."""
+    on = np if math.prod(shape) < 1 << 18 else xp  # both operations would be compiled for a GPU
     bits = on.unpackbits(on.asarray(_random_bits(shape)))[: math.prod(shape)].reshape(shape)
     return xp.asarray(on.where(bits.view(bool), *np.array([1, -1], dtype)))
 
 
 def random_sizes(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:
-    """Random signs, each times factors of its own: to signs a pattern of few pixels may be orthogonal, not to these.
+    """Return random signs times random factors between 0.75 and 1.25 for each index of each axis.
 
-    The factors are 0.75 to 1.25 for each index of each axis, so that few numbers are copied to a GPU.
+    A pattern of few pixels may be orthogonal to the signs, but not to these numbers. Factors of single indices need few
+    numbers, so little is copied to a GPU.
     """
     numbers = random_signs(shape, dtype, xp)
     for factors in np.ix_(*(np.random.default_rng(axis).uniform(0.75, 1.25, n) for axis, n in enumerate(shape))):
@@ -261,12 +268,12 @@ def random_sizes(shape: tuple[int, ...], dtype: Any, xp: ModuleType) -> Array:
 
 @functools.lru_cache(8)
 def _random_bits(shape: tuple[int, ...]) -> np.ndarray:
-    """Random bits, eight in a byte."""
+    """Return random bits, packed eight to a byte."""
     return np.packbits(np.random.default_rng(0).integers(0, 2, shape).astype(bool))
 
 
 def float_dtype(a: Array, name: str = "") -> np.dtype:
-    """The dtype to compute in: float32 for float16 and float32 of any byte order, else float64.
+    """Return the dtype to compute in: float32 for float16 and float32 of any byte order, else float64.
 
     Raises
     ------
@@ -281,9 +288,9 @@ def float_dtype(a: Array, name: str = "") -> np.dtype:
 
 
 def hidden(a: Any) -> np.ndarray | None:
-    """The mask, shaped like the array, of one that hides values; None for others.
+    """Return the mask of an array that hides values, with the shape of the array, or None for any other array.
 
-    `numpy.ma` has such arrays, also as Dask's, and astropy's Masked and CCDData are others.
+    Masked arrays are those of `numpy.ma`, also inside Dask arrays, and astropy's Masked and CCDData.
     """
     if is_cupy(a) or isinstance(a, list | tuple):
         return None
@@ -294,12 +301,14 @@ def hidden(a: Any) -> np.ndarray | None:
 
 
 def unwrapped(a: Any, name: str) -> Array:
-    """`a`, or what its ``__array__`` offers, as a NumPy array of native byte order; a CuPy array stays as it is.
+    """Return `a`, or the result of its ``__array__``, as a NumPy array of native byte order; return CuPy arrays as is.
+
 
     Raises
     ------
     TypeError
-        For None, texts, sparse matrices, linear operators, and masked arrays with hidden values, which would be data.
+        For None, text, sparse matrices, linear operators, and masked arrays with hidden values, which would count as
+        data.
     ValueError
         For rows of different lengths.
     """
@@ -321,8 +330,8 @@ def unwrapped(a: Any, name: str) -> Array:
         )
     try:
         array = np.asarray(a)
-    except ValueError:  # NumPy's words name neither the argument nor the rows
-        raise ValueError(f"{name} is no array: its parts differ in length") from None
+    except ValueError:  # NumPy's message names neither the argument nor the rows
+        raise ValueError(f"{name} is not an array: its parts differ in length") from None
     if not array.ndim and array.dtype.kind not in "biufc":
         words = ": deblur.image.read makes an image of a file, deblur.psf.parse a PSF of a file or a form"
         raise TypeError(f"{name} must be an array, not {shown(a)}{words * isinstance(a, str | os.PathLike)}")
@@ -330,25 +339,28 @@ def unwrapped(a: Any, name: str) -> Array:
 
 
 def as_real(a: Any, name: str, dtype: Any = None) -> Array:
-    """`a` as an array in `dtype`, by default in `float_dtype(a)`: native, whatever numbers it came as.
+    """Return `a` as an array of real numbers with native byte order, in `dtype` or by default in `float_dtype(a)`.
 
     Raises
     ------
-    TypeError
-        As `unwrapped` and `float_dtype`.
+    TypeError, ValueError
+        As for `unwrapped` and `float_dtype`.
     """
     a = unwrapped(a, name)
     own = float_dtype(a, name=f"{name}: ")
-    with np.errstate(over="ignore"):  # what the dtype cannot hold becomes infinite, and is found as that
+    with np.errstate(over="ignore"):  # too large a number becomes infinite, which is checked later
         return a.astype(own if dtype is None else dtype, copy=False)
 
 
 def all_true(of: Array) -> bool:
-    """Whether all of an array of bool are true. On a GPU `all` is compiled, which takes seconds, and `min` is there."""
+    """Return True if all elements of an array of bool are true.
+
+    On a GPU this uses `min`, since `all` would first be compiled for seconds.
+    """
     return bool(of.all()) if get_xp(of) is np else not of.size or bool(of.astype(np.uint8).min())
 
 
-#: What to do about NaN in an image.
+#: Advice in an error about NaN in an image.
 HIDE = (
     "replace them, for instance by a median of their neighbours, or hide such pixels of an image by a "
     "mask: ~numpy.isfinite(image) in Python, for the command a file that is not black there"
@@ -356,9 +368,11 @@ HIDE = (
 
 
 def check_finite(a: Array, name: str, instead: str = HIDE) -> None:
-    """Raise ValueError if `a` holds NaN or infinity, saying how many, where the first one is, and what to do."""
+    """Raise ValueError if `a` holds NaN or infinity; the message has their number, the first index, and advice
+    (`instead`).
+    """
     xp = get_xp(a)
-    # 0 x is 0 for a number x alone. (On a GPU such a sum needs no compilation, and `all` does.)
+    # 0 x is 0 only if x is finite. (On a GPU the sum needs no compilation, unlike `all`.)
     if bool(xp.isfinite(a).all() if xp is np else np.isfinite(asnumpy((a * 0).sum()))):
         return
     bad = asnumpy(~xp.isfinite(a))
@@ -369,10 +383,11 @@ def check_finite(a: Array, name: str, instead: str = HIDE) -> None:
 
 
 def free_memory(xp: ModuleType) -> int:
-    """Bytes that can still be allocated: on the GPU for CuPy, in this process's machine for NumPy.
+    """Return the bytes that can still be allocated: on the GPU for CuPy, on this machine for NumPy.
 
-    For CuPy the blocks that its memory pool holds unused count as free. For NumPy it is Linux's MemAvailable, lowered
-    to a control group's limit and to that of this process (``ulimit -v``); where none can be read, a cautious 4 GiB.
+    For CuPy, unused blocks in CuPy's memory pool count as free. For NumPy the result is Linux's MemAvailable, or less
+    if a control group or the process (``ulimit -v``) has a lower limit. Without MemAvailable it is half the physical
+    memory, and 4 GiB if that is unknown, too.
     """
     if xp is not np:
         free, _total = xp.cuda.runtime.memGetInfo()
@@ -387,7 +402,7 @@ def free_memory(xp: ModuleType) -> int:
     with suppress(OSError, ValueError):  # no control group, or "max"
         limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
         free = min(free, limit - used)
-    with suppress(ImportError, OSError):  # where a process can have a limit, and its use can be read
+    with suppress(ImportError, OSError):  # only some systems have limits of processes and /proc
         import resource
 
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -398,13 +413,15 @@ def free_memory(xp: ModuleType) -> int:
 
 
 def format_bytes(n: float) -> str:
-    """`n` bytes in words, in binary units: ``format_bytes(134217728)`` is ``'128 MiB'``."""
+    """Return `n` bytes as text in binary units: ``format_bytes(134217728)`` is ``'128 MiB'``."""
     power = next((i for i in range(8) if abs(n) < 1024 ** (i + 1)), 8)
     return f"{min(n, 1e300) / 1024**power:.4g} {('bytes', *(f'{letter}iB' for letter in 'KMGTPEZY'))[power]}"
 
 
 def freed(size: float) -> float:
-    """Bytes that a process keeps after it freed arrays of `size` bytes: glibc gives 32 MB or more back at once."""
+    """Return the bytes that a process keeps after it freed arrays of `size` bytes; glibc returns blocks of 32 MiB or
+    more.
+    """
     return size if size < 1 << 25 else 0.0
 
 
@@ -416,7 +433,7 @@ def require_memory(needed: int, xp: ModuleType, what: str, instead: str) -> None
     needed : int
         Peak bytes of the work.
     xp : module
-        numpy or cupy: whose memory.
+        numpy for the memory of the host, cupy for that of the GPU.
     what : str
         The work, as the subject of the sentence: ``"a dense H of 16384 x 16384"``.
     instead : str

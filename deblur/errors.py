@@ -1,7 +1,7 @@
-"""The errors of deblur that carry more than a sentence, its warning, and checks of single arguments.
+"""Errors of deblur that carry data, its warning, and checks of single arguments.
 
-Plain mistakes in an argument are ``ValueError`` or ``TypeError``; the classes
-here exist where a caller can act on what the error carries.
+A mistake in an argument is a ``ValueError`` or ``TypeError``. The classes here exist where a caller can act on the data
+that the error carries.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SingularMatrixError(np.linalg.LinAlgError):
     Attributes
     ----------
     index : int or None
-        The zero-based position of the pivot that failed, where there is one.
+        The zero-based position of the pivot that failed, or None if there is no such pivot.
     """
 
     def __init__(self, message: str, index: int | None = None) -> None:
@@ -37,16 +37,16 @@ class SingularMatrixError(np.linalg.LinAlgError):
 
 
 class MethodError(ValueError):
-    """The requested method cannot serve this problem; the text says why."""
+    """The requested method cannot solve this problem; the message gives the reason."""
 
 
 class InsufficientMemoryError(MemoryError):
-    """The work was refused before it began because it would not fit memory.
+    """The work was refused before it began, since it would not fit in memory, or a GPU's memory is full.
 
     Attributes
     ----------
     needed, free : int
-        Bytes that the work would take, and bytes that are free.
+        Bytes that the work needs, and bytes that are free.
     """
 
     def __init__(self, message: str, needed: int = 0, free: int = 0) -> None:
@@ -70,21 +70,21 @@ class ConvergenceError(RuntimeError):
 
 
 class NoGPUError(RuntimeError):
-    """A GPU was requested and none can be used; the text says what is missing."""
+    """A GPU was requested and none can be used; the message says what is missing."""
 
 
 class PSFWarning(UserWarning):
-    """The data contradict the PSF or the boundary, or an estimated PSF is unreliable; the text says what to try."""
+    """The data contradict the PSF or the boundary, or an estimated PSF is unreliable; the message suggests a remedy."""
 
 
 def shown(value: Any) -> str:
-    """A value as it is written in Python, in one line and cut after 80 characters."""
+    """Return the Python expression of a value in one line of at most 80 characters."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def check_choice(value: _T, known: Iterable[str | None], name: str) -> _T:
-    """`value`, or ValueError with the known names for another one and for what is no name."""
+    """Return `value` if it is one of the known names, else raise ValueError with the list of them."""
     names = [*known]
     if not (value is None or isinstance(value, str)) or value not in names:
         meant = nearest(value, {str(n).lower(): str(n) for n in names})
@@ -93,13 +93,16 @@ def check_choice(value: _T, known: Iterable[str | None], name: str) -> _T:
 
 
 def nearest(word: Any, meant: dict[str, str]) -> str:
-    """A question for what the nearest of the words, in small letters, means; nothing if none is near."""
+    """Return "; did you mean ...?" with the meaning of the nearest word in `meant`, or "" if none is near.
+
+    The keys of `meant` are words in small letters.
+    """
     near = difflib.get_close_matches(str(word).lower(), meant, 1)
     return f"; did you mean {meant[near[0]]}?" if near else ""
 
 
 def as_number(value: Any) -> float:
-    """`value` as a float; NaN, which passes no comparison, if it is not one number."""
+    """Return `value` as a float, or NaN, which fails every comparison, if it is not a single number."""
     try:
         return math.nan if isinstance(value, (str, bool, np.bool_)) or np.ndim(value) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -107,7 +110,7 @@ def as_number(value: Any) -> float:
 
 
 def check_number(value: Any, name: str, above: bool = False) -> float:
-    """`value` as a finite float >= 0, or > 0 if `above`; ValueError for anything else."""
+    """Return `value` as a finite float >= 0, or > 0 if `above`; raise ValueError for anything else."""
     number = as_number(value)
     if not (math.isfinite(number) and number >= 0 and (number or not above)):
         words = "a positive finite number" if above else "a finite number >= 0"
@@ -116,7 +119,7 @@ def check_number(value: Any, name: str, above: bool = False) -> float:
 
 
 def check_count(value: Any, name: str, least: int = 1) -> int:
-    """`value` as a whole number from `least` on; ValueError for anything else."""
+    """Return `value` as a whole number >= `least`; raise ValueError for anything else."""
     if not (as_number(value).is_integer() and value >= least):
         words = "a positive whole number" if least == 1 else f"a whole number >= {least}"
         raise ValueError(f"{name} must be {words}, not {shown(value)}")
@@ -124,20 +127,22 @@ def check_count(value: Any, name: str, least: int = 1) -> int:
 
 
 def check_flags(**flags: Any) -> None:
-    """TypeError unless each value is True or False; 1 and 0 are, too."""
+    """Raise TypeError unless each value is True, False, 1 or 0."""
     for name, value in flags.items():
         if not (isinstance(value, bool | np.bool_ | int) and value in (0, 1)):
             raise TypeError(f"{name} must be True or False, not {shown(value)}")
 
 
 def generator(seed: Any) -> np.random.Generator:
-    """The random numbers of a seed, a whole number >= 0; a generator itself; others at each call for None."""
+    """Return a random generator for a seed (a whole number >= 0), for a generator (itself), or for None (not
+    reproducible).
+    """
     given = seed is None or isinstance(seed, np.random.Generator)
     return np.random.default_rng(seed if given else check_count(seed, "seed", 0))
 
 
 def check_callback(function: Any, name: str, *values: str) -> None:
-    """TypeError unless `function` is None or can be called with these values, of which `values` are the names."""
+    """Raise TypeError unless `function` is None or can be called with arguments named `values`."""
     try:
         if function is not None:
             inspect.signature(function).bind(*values)
@@ -145,11 +150,11 @@ def check_callback(function: Any, name: str, *values: str) -> None:
         takes = f"one that takes {inspect.signature(function)}" if callable(function) else shown(function)
         raise TypeError(f"{name} must be a function that takes ({', '.join(values)}), not {takes}") from None
     except ValueError:
-        return  # compiled functions need not say what they take
+        return  # a compiled function may have no signature
 
 
 def check_dtype(dtype: Any) -> np.dtype | None:
-    """float32 or float64, by whatever name; anything else is an error. None stays."""
+    """Return float32 or float64, given by any of its names, or None for None; raise TypeError for anything else."""
     if dtype is None:
         return None
     with contextlib.suppress(TypeError):
@@ -159,16 +164,18 @@ def check_dtype(dtype: Any) -> np.dtype | None:
 
 
 def check_axis(axis: Any, ndim: int, name: str) -> int:
-    """The place of an axis among `ndim`, counted from the front; TypeError or ValueError if it is none."""
+    """Return the position of an axis among `ndim`, counted from the front; raise TypeError or ValueError if it is
+    invalid.
+    """
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
         raise TypeError(f"{name} must be a whole number, the position of an axis, not {shown(axis)}")
     if not -ndim <= axis < ndim:
-        raise ValueError(f"{name} = {axis} is no axis of an image of {ndim} axes, 0 to {ndim - 1}")
+        raise ValueError(f"{name} = {axis} is not an axis of an image of {ndim} axes, 0 to {ndim - 1}")
     return int(axis) % ndim
 
 
 def check_path(path: Any) -> Path:
-    """`path` as a Path; TypeError, ValueError or OSError if no file can have this name or be reached by it."""
+    """Return `path` as a Path; raise TypeError, ValueError or OSError if it cannot name a file or cannot be reached."""
     try:
         name = os.fsdecode(path)
     except TypeError:
@@ -182,7 +189,7 @@ def check_path(path: Any) -> Path:
 
 @contextlib.contextmanager
 def naming(path: Any, failed: str = "could not be written", then: str = "nothing was changed there") -> Iterator[None]:
-    """Give an error of the system in here the path, what failed, the reason, and what is left or can be tried."""
+    """Complete an OSError raised inside with the path, what failed, the reason, and what is left or can be tried."""
     try:
         yield
     except OSError as error:
@@ -193,7 +200,7 @@ def naming(path: Any, failed: str = "could not be written", then: str = "nothing
 
 
 def warn(text: str, category: type[Warning] = PSFWarning) -> None:
-    """Give a warning at the line of the program that called this package."""
+    """Issue a warning that points at the line of the user's program that called this package."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""An image, with its mask and weights, as frames (k, c, *space), and the way back."""
+"""Convert an image, its mask and its weights to frames (k, c, *space), and frames back to an image."""
 
 from __future__ import annotations
 
@@ -16,22 +16,28 @@ from .image.light import check_levels
 from .norms import largest
 from .operators.matrix import SPACES
 
-#: Slices of frames and colours that are restored together.
+#: Slices of the frames and of the colours that are restored together.
 Part = tuple[slice, slice]
 ALL: Part = (slice(None), slice(None))
 
 
 def min_float_dtype(dtype: Any) -> np.dtype:
-    """float32 for integers of 8 or 16 bits and floats of at most 32, else float64."""
+    """Return float32 for integers of 8 or 16 bits and for floats of at most 32 bits, else float64."""
     dtype = np.dtype(dtype)
     return np.dtype(np.float32 if dtype.itemsize <= (4 if dtype.kind == "f" else 2) else np.float64)
 
 
 def space_of(psf: Any, img: Any, channel_axis: int | None, stack_axis: int | None) -> int:
-    """How many axes of space an image has, by its PSF: as many as the PSF.
+    """Return the number of spatial axes of an image, which is that of its PSF.
 
-    A PSF of three axes is that of a volume if the image has three axes that are not named, and else one PSF for each
-    colour of an image: (M, N, 3) without a name is colour, and (M, N, 4), if there are three PSFs.
+    A PSF of three axes has two meanings. It is the PSF of a volume if the image has three axes without a name.
+    Otherwise it holds one PSF for each colour of an image; an image (M, N, 3), or (M, N, 4) with three PSFs, has
+    colours without a name.
+
+    Raises
+    ------
+    ValueError
+        If the PSF has more than three axes.
     """
     shape = getattr(img, "shape", None) or unwrapped(img, "the image").shape
     left = len(shape) - (channel_axis is not None) - (stack_axis is not None)
@@ -45,38 +51,43 @@ def space_of(psf: Any, img: Any, channel_axis: int | None, stack_axis: int | Non
             "for volumes or one PSF for each colour"
         )
     if axes != 3:
-        return axes or 2  # a text or the like is refused as a PSF
+        return axes or 2  # a text or the like, which is rejected later
     return 2 if left == 2 or (coloured and len(psf) == 3) else 3
 
 
 class Axes:
-    """Position of frames, colours and the axes of space in an array.
+    """The positions of frames, colours and spatial axes in an array.
 
     Parameters
     ----------
     shape : sequence of int
     channel_axis : int or None
     stack_axis : int, sequence of int or None
-        Without either, an array (M, N, 3) or (M, N, 4) is colour, if there are two axes of space.
+        Without either, an array (M, N, 3) or (M, N, 4) is colour if there are two spatial axes.
     axes : int
-        Of space.
+        Number of spatial axes.
 
     Attributes
     ----------
     shape : tuple of int
+        Shape of the array.
     stack : tuple of int
+        Positions of the stack axes.
     channel : int or None
-    order, in_space : tuple of int
-        All axes: frames, colours, and those of space, as rows and columns; and the latter alone.
+        Position of the channel axis.
+    in_space : tuple of int
+        Positions of the spatial axes.
+    order : tuple of int
+        Positions of all axes: first the stack, then the channel, then the spatial axes.
     space : tuple of int
-        The lengths of the axes of space: rows and columns of an image.
+        Lengths of the spatial axes: rows and columns of an image.
     frames, colours : int
-        How many there are.
+        Number of frames and of colours.
 
     Raises
     ------
     ValueError, TypeError
-        Unless the named axes exist and leave as many as there are of space.
+        Unless the named axes exist and the other axes are as many as the spatial ones.
     """
 
     def __init__(
@@ -110,57 +121,68 @@ class Axes:
         self.colours = 1 if self.channel is None else shape[self.channel]
 
     def split(self, part: Array) -> Array:
-        """An array with these axes, of any lengths, as (k, c, M, N); a view if there is at most one stack axis."""
+        """Return an array with these axes, of any lengths, as (k, c, *space); a view if there is at most one stack
+        axis.
+        """
         front, k = part.transpose(self.order), len(self.stack)
         colours = 1 if self.channel is None else front.shape[k]
         return front.reshape(math.prod(front.shape[:k]), colours, *front.shape[-len(self.space) :])
 
     def joined(self, frames: Array) -> Array:
-        """An array (k, c, M, N) in the axes of the image; the inverse of `split`."""
+        """Return an array (k, c, *space) with the axes of the image; this is the inverse of `split`."""
         named = [self.shape[axis] for axis in self.order[: -len(self.space)]]
         front = frames.reshape([*named, *frames.shape[2:]])
         return get_xp(front).ascontiguousarray(front.transpose(np.argsort(self.order).tolist()))
 
 
 class Frames:
-    """An image split into k frames of c colours, and the way back.
+    """An image split into k frames of c colours, with the conversion back to an image.
 
-    The image is kept as it came; its frames are converted to numbers to compute with when they are requested, all or
-    in part.
+    The image keeps its dtype. Its frames are converted to floats when they are requested, all or some of them.
 
     Parameters
     ----------
     img : array
-        Or an object with ``__array__``. Hidden values of a masked array (`numpy.ma`, astropy's Masked, CCDData) become
-        part of the mask; a unit is not kept, and a warning says so.
+        The image, or an object with ``__array__``. Hidden values of a masked array (`numpy.ma`, astropy's Masked,
+        CCDData) become part of the mask. A unit is dropped with a warning.
     channel_axis, stack_axis : int or None
-        The axes of colours and frames. Without either an image (M, N, 3) or (M, N, 4) is colour, and a fourth channel
+        The axes of colours and frames. Without either, an image (M, N, 3) or (M, N, 4) is colour. A fourth channel is
         its opacity, which is not restored.
     mask : array, str or None
         True at hidden pixels, whose values do not count.
     gamma : {"srgb"} or None
-        The curve by which the image's numbers stand for light; the frames hold light.
+        The tone curve of the image's numbers; the frames hold linear light.
     dtype : dtype, optional
         float32 or float64; by default `min_float_dtype` of the image.
     axes : int
-        Of space; see `space_of`.
+        Number of spatial axes; see `space_of`.
 
     Attributes
     ----------
     dtype : dtype
-        Of the frames.
+        The dtype of the frames.
     masked : array of bool or None
         Pixels hidden by the image's own mask, shaped like the image without opacity.
+    opacity : array or None
+        The fourth channel of an image (M, N, 4), as float32.
+    given : dtype
+        The dtype of the image.
     shape : tuple of int
-        Of the image without opacity.
+        Shape of the image without opacity.
     space : tuple of int
-        The lengths of the axes of space: rows and columns of an image.
+        Lengths of the spatial axes: rows and columns of an image.
     extent : tuple of int
-        Frames, colours and the axes of space: the shape of `data`.
+        Number of frames, number of colours, and `space`: the shape of `data`.
     count : int
-        How many frames and colours there are.
+        Number of frames times number of colours.
     device : Device
-        Where the image lies.
+        The device that holds the image.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For an empty image, NaN or infinity, values that the dtype cannot hold, a dtype that is not a real number, or
+        axes that do not match the image.
     """
 
     def __init__(
@@ -189,10 +211,10 @@ class Frames:
             if self.masked is not None:
                 self.masked = self.masked[..., :3] if self.masked[..., :3].any() else None
         if stack_axis is not None:
-            check_axis(stack_axis, img.ndim, "stack_axis")  # one alone: `place` needs views
+            check_axis(stack_axis, img.ndim, "stack_axis")  # must be one axis: `place` needs views
         self._axes = Axes(img.shape, channel_axis, stack_axis, axes)
         self.space = self._axes.space
-        as_real(img[:0], "the image")  # refuses other dtypes than numbers
+        as_real(img[:0], "the image")  # raises for a dtype that is not a real number
         self.given = img.dtype
         self.dtype = min_float_dtype(img.dtype) if dtype is None else np.dtype(dtype)
         self.shape = img.shape
@@ -214,31 +236,31 @@ class Frames:
         self.count = math.prod(self.extent[:2])
         least, most = float(np.finfo(self.dtype).tiny), float(np.finfo(self.dtype).max)
         if img.dtype.itemsize > self.dtype.itemsize and self._largest and not least <= self._largest <= most:
-            raise ValueError(f"{self.dtype} holds no image of the size {self._largest:.3g}: scale it, or use float64")
+            raise ValueError(f"{self.dtype} cannot hold values of size {self._largest:.3g}: scale them, or use float64")
 
     @property
     def data(self) -> Array:
-        """All frames, (k, c, M, N)."""
+        """All frames, (k, c, *space)."""
         return self.part(ALL)
 
     @property
     def extremes(self) -> Array:
-        """The least and the largest value of all frames, or one as large as the larger of them."""
+        """Bounds of all frames: their least and largest value, or one number as large as their largest modulus."""
         if self._largest is not None and self.gamma is None:
             return np.array([self._largest]).astype(self.dtype)
         xp = get_xp(self._raw)
         return self._numbers(xp.stack([self._raw.min(), self._raw.max()]))
 
     def part(self, at: Part) -> Array:
-        """Some of the frames, as an array (k, c, M, N) of the dtype that is computed in."""
+        """Return some of the frames as an array (k, c, *space) of the dtype `self.dtype`."""
         return get_xp(self._raw).ascontiguousarray(self._numbers(self._raw[at]))
 
     def given_part(self, at: Part) -> Array:
-        """Some of the frames as they came."""
+        """Return some of the frames in the dtype and unit of the image."""
         return self._raw[at]
 
     def parts(self, most: int) -> list[Part]:
-        """The frames in parts of at most so many pixels, or of one frame and colour."""
+        """Split the frames into parts of at most `most` pixels each, but at least one frame of one colour."""
         k, c = self._raw.shape[:2]
         together = max(1, most // math.prod(self.space))
         if together >= k * c:
@@ -251,7 +273,9 @@ class Frames:
         return image if self.gamma is None else linear_light(image)
 
     def empty(self, dtype: Any, opacity: Any = 0) -> Array:
-        """An uninitialised image of the input's shape, with the opacity, if it has one."""
+        """Return an uninitialised image with the shape of the input, and with this opacity if the input has
+        an opacity.
+        """
         xp = get_xp(self._raw)
         if self.opacity is None:
             return xp.empty(self.shape, dtype)
@@ -260,24 +284,24 @@ class Frames:
         return out
 
     def place(self, out: Array, at: Part, frames: Array) -> None:
-        """Write frames into an image that `empty` made."""
+        """Write frames into an image made by `empty`."""
         self._axes.split(out if self.opacity is None else out[..., :3])[at] = frames
 
     @property
     def levels(self) -> Array:
-        """The frames, (k, c, M, N), in the input's unit if that is proportional to light."""
+        """The frames, (k, c, *space), in the unit of the input if that is proportional to light, else as light."""
         return self._raw if self.gamma is None else self.data
 
     def spread(self, part: Array, name: str) -> Array:
-        """An array of the image's shape, or of that of one frame, as it broadcasts to `data`."""
+        """Return an array with the shape of the image, or of one frame, in a shape that broadcasts to `data`."""
         return self._axes.split(self._like_image(part, name))
 
     def curved(self, light: Array) -> Array:
-        """Light by the image's own curve."""
+        """Return linear light as numbers on the tone curve of the image."""
         return light if self.gamma is None else srgb(light)
 
     def restore(self, frames: Array) -> Array:
-        """Frames (k, c, M, N) as an array of the image's shape; its opacity, if it has one, is 0."""
+        """Return frames (k, c, *space) as an array with the shape of the image; its opacity, if it has one, is 0."""
         image = self._axes.joined(frames)
         if self.opacity is None:
             return image
@@ -285,7 +309,7 @@ class Frames:
         return xp.concatenate([image, xp.zeros_like(image[..., :1])], axis=2)
 
     def _like_image(self, part: Array, name: str) -> Array:
-        """`part`, of the image's shape or of its rows and columns alone, as it broadcasts to the image."""
+        """Return `part`, which has the shape of the image or of one frame, in a shape that broadcasts to the image."""
         if self.opacity is not None and part.shape == (*self.space, 4):
             part = part[..., :3]
         if part.shape == self.space:

@@ -1,4 +1,4 @@
-"""Work captured as CUDA graphs: Python submits it once, and the GPU replays it as often as needed."""
+"""Capture work as CUDA graphs: Python submits it once, and the GPU replays it as often as needed."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from . import pool as pools
 from .device import Array, cupy, making
 from .pool import holding, pool
 
-#: Bytes of cuBLAS's own workspace on each stream of a graph: what it takes by itself on a Hopper GPU.
+#: Bytes of cuBLAS's workspace on each stream of a graph: cuBLAS's own default on a Hopper GPU.
 CUBLAS_BYTES = 32 << 20
 
 _thread = threading.local()
 _lock = threading.Lock()
-#: How often work that is not cached is done before it is captured; infinite where it cannot be captured.
+#: Number of calls before uncached work is captured; infinite for work that cannot be captured.
 _waits: dict[Hashable, float] = {}
 
 
 def captured(work: Callable[[], None], stream: Any = None) -> Any:
-    """`work` as a CUDA graph, or None if it cannot be captured.
+    """Return `work` as a CUDA graph, or None if it cannot be captured.
 
-    Do the work once before, so that the capture compiles and loads nothing. What it allocates must come from a memory
-    pool that lives as long as the graph, and that has served `stream`, where the work is captured, before.
+    Run the work once before, so that nothing is compiled or loaded during the capture. The work must allocate from a
+    memory pool that lives as long as the graph. The pool must have served `stream`, the stream of the capture, before.
     """
     failed = cupy.cuda.runtime.CUDARuntimeError
     with making(), cupy.cuda.Stream(non_blocking=True) if stream is None else stream as where:
@@ -48,17 +48,17 @@ def captured(work: Callable[[], None], stream: Any = None) -> Any:
 
 
 class Loop:
-    """A step that is repeated: first as it is, then as a graph.
+    """A repeated step: the first calls run it directly, later calls replay it as a graph.
 
-    The graph has a stream and a memory pool of its own for what it allocates. The next loop takes them over, because
-    to allocate memory takes longer than most steps.
+    The graph has its own stream, and its own memory pool for its allocations. The next loop reuses both, since an
+    allocation takes longer than most steps.
 
     Parameters
     ----------
     eager : int
-        Steps that are done as they are before one is captured.
+        Number of direct calls before the step is captured.
     capture : bool
-        Whether the step may be captured at all.
+        False if the step must never be captured.
     """
 
     def __init__(self, eager: int, capture: bool = True) -> None:
@@ -66,7 +66,9 @@ class Loop:
         self._graph: Any = None
 
     def __call__(self, step: Callable[[], None]) -> None:
-        """Do the step, the same each time. It reads nothing back, and leaves its results in arrays made before."""
+        """Run the step, which must be the same in each call, read nothing back, and write its results into existing
+        arrays.
+        """
         if self._graph is not None:
             self._used_on[0] = cupy.cuda.get_current_stream()
             self._graph.launch(self._used_on[0])
@@ -78,11 +80,11 @@ class Loop:
             self._capture(step)
 
     def _capture(self, step: Callable[[], None]) -> None:
-        """Do a step on the loop's own stream, and capture the next ones."""
+        """Run a step on the loop's own stream, and capture it for the next calls."""
         cache, current = pool(cupy.cuda.runtime.getDevice()), cupy.cuda.get_current_stream()
         stream, memory = cache.take("loop") or (cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool())
-        # A finalizer and not `__del__`: of a loop that is part of a reference cycle, the garbage collector would call
-        # the stream's `__del__`, too, and the next loop would get a destroyed stream.
+        # This is a finalizer and not `__del__`: if a loop is part of a reference cycle, the garbage collector would
+        # also call the `__del__` of the stream, and the next loop would get a destroyed stream.
         self._used_on = [current]
         weakref.finalize(self, _give_back, cache, stream, memory, self._used_on).atexit = False
         stream.wait_event(current.record())
@@ -95,12 +97,12 @@ class Loop:
 
 
 def _give_back(cache: pools.Pool, stream: Any, memory: Any, used_on: list[Any]) -> None:
-    """Let the next loop have a loop's stream and memory."""
+    """Make the stream and the memory of a loop available to the next loop."""
     cache.give("loop", (stream, memory), memory.total_bytes(), *used_on)
 
 
 class Repeated:
-    """A function of an array as the step of a `Loop`."""
+    """A function of one array, run as the step of a `Loop`."""
 
     def __init__(self, function: Callable[[Array], Array], eager: int) -> None:
         self._input: Array = None
@@ -108,7 +110,7 @@ class Repeated:
         self._function, self._loop = function, Loop(eager)  # deleted in reverse order: the loop last
 
     def __call__(self, x: Array) -> Array:
-        """Its value; the next call overwrites it."""
+        """Return the value of the function; the next call overwrites it."""
         if self._input is None:
             self._input = cupy.empty(x.shape, x.dtype)
         self._input[...] = x
@@ -127,9 +129,9 @@ class Repeated:
 
 
 def side_streams() -> tuple[Any, Any]:
-    """Streams besides the caller's: for chains of short launches that everything waits for, and for products.
+    """Return two streams beside the caller's: one of high priority for chains of short launches, and one for products.
 
-    They are those of the current device, or of the graph that this thread captures.
+    They belong to the current device, or to the graph that this thread is capturing.
     """
     capture = capturing()
     if capture is not None:
@@ -142,16 +144,19 @@ def _side_streams() -> tuple[Any, Any]:
 
 
 def capturing() -> CachedGraph | None:
-    """The cached graph that this thread captures at the moment."""
+    """Return the cached graph that this thread is capturing, or None."""
     return getattr(_thread, "capture", None)
 
 
 class _NoMemory(Exception):
-    """Raised while a graph is captured. No memory pool may catch it and free what the graph uses already."""
+    """Raised if memory runs out while a graph is captured.
+
+    It is an error of its own, so that no memory pool catches it and frees memory that the graph uses already.
+    """
 
 
 class CachedGraph:
-    """A captured piece of work, and the memory that is its own."""
+    """A captured piece of work, with its own memory."""
 
     def __init__(self, like: Array, work: Callable[[Array], Any]) -> None:
         self.streams, self._memory = _side_streams(), cupy.cuda.MemoryPool(_malloc)
@@ -174,13 +179,13 @@ class CachedGraph:
             weakref.finalize(self, cupy.cuda.runtime.graphExecDestroy, self._exec).atexit = False
 
     def cublas_space(self, stream: int) -> Array:
-        """cuBLAS's space on one of the streams."""
+        """Return cuBLAS's workspace on one of the streams."""
         if stream not in self._spaces:
             self._spaces[stream] = cupy.empty(CUBLAS_BYTES, "u1")
         return self._spaces[stream]
 
     def __call__(self) -> Any:
-        """Do the work on `input`. The next call overwrites the result."""
+        """Run the work on `input` and return its result, which the next call overwrites."""
         if self._exec:
             cupy.cuda.runtime.graphLaunch(self._exec, cupy.cuda.get_current_stream().ptr)
         else:
@@ -189,12 +194,14 @@ class CachedGraph:
 
     @property
     def nbytes(self) -> int:
-        """Device memory that it holds."""
+        """Bytes of device memory that the graph holds."""
         return int(self._memory.total_bytes())
 
 
 def _with_priorities(graph: Any) -> int:
-    """`graph` instantiated such that each kernel keeps the priority of its stream; 0 where the driver cannot."""
+    """Return `graph` instantiated such that each kernel keeps the priority of its stream, or 0 if the driver cannot do
+    this.
+    """
     use_node_priority = 8  # CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
     made = ctypes.c_void_p()
     with contextlib.suppress(OSError, AttributeError):
@@ -215,11 +222,11 @@ def _malloc(size: int) -> Any:
 
 @contextlib.contextmanager
 def replay(name: str, work: Callable[[Array], Any], like: Array) -> Iterator[CachedGraph | None]:
-    """`work` on an array of its own as a graph, or None if the caller must do it as it is.
+    """Yield a graph of `work` on an array of its own, or None if the caller must run the work directly.
 
-    Work is captured when it is done the second time for a shape, dtype and device: work done once takes no memory. A
-    graph takes about four times the memory of its input; what would fill more than half the cache is not captured.
-    Nor is a part of what this decides about, which would be captured twice.
+    Work is captured when it runs the second time for a shape, dtype and device, so work that runs once takes no memory.
+    A graph takes about four times the memory of its input. Work whose graph would fill more than half of the cache is
+    not captured. Work inside such a context is not captured either, since it would be captured twice.
     """
     cache, free = pool(like.device.id), capturing() is None and not getattr(_thread, "decided", False)
     if not free or 4 * like.nbytes > cache.budget / 2:
@@ -238,9 +245,11 @@ def replay(name: str, work: Callable[[Array], Any], like: Array) -> Iterator[Cac
 
 @contextlib.contextmanager
 def worked(name: str, work: Callable[[Array], Any], a: Array, room: Array) -> Iterator[tuple[Array, Any]]:
-    """`work`, by a graph where there is one, in a row-major array with the values of `a`: that array, and its result.
+    """Run `work` on a row-major array with the values of `a`, by a graph if possible, and yield that array and the
+    result.
 
-    Without a graph the array is `room` if that is row-major, and a new one if not. Both are valid inside the context.
+    Without a graph the array is `room` if `room` is row-major, else a new array. Both are valid only inside the
+    context.
     """
     with replay(name, work, a) as graph:
         if graph is None:
@@ -271,7 +280,7 @@ def _new_graph(key: Hashable, like: Array, work: Callable[[Array], Any]) -> Cach
 
 
 def forget() -> None:
-    """Free the memory of all cached objects that are not in use, graphs among them."""
+    """Free the memory of all cached objects that are not in use, including graphs."""
     with _lock:
         _waits.clear()
     pools.forget()

@@ -1,23 +1,21 @@
 """Compile, check and launch the CUDA kernels of ``cuda/*.cu``.
 
-`launch` checks every argument against the parameters that `cuda_sources` reads from the file, before
-anything runs:
+Before a launch, `launch` checks every argument against the parameters that `cuda_sources` reads from the file:
 
-- a pointer takes a CuPy array of exactly that dtype, on the current device,
-  or None for a null pointer;
-- the array must be C-contiguous, unless the kernel has a parameter ``ld<name>``
-  (leading dimension) for the pointer ``<name>``: then rows may lie apart, their
-  elements must be adjacent, and the ``ld`` passed must be the array's own;
-- a scalar is cast to the parameter's type, which must be able to hold it;
+- a pointer takes a CuPy array of exactly its dtype on the current device, or None for a null pointer;
+- the array must be C-contiguous, unless the kernel has a parameter ``ld<name>`` (leading dimension) for the pointer
+  ``<name>``. Then gaps between rows are allowed, the elements of a row must be adjacent, and ``ld<name>`` must be the
+  distance of the array's rows;
+- a scalar is cast to the parameter's type, and must lie in its range;
 - a structure is passed as its members, one after the other.
 
-A kernel is compiled once per dtype, device architecture and text, with ``using real = float;`` (or ``double``),
-``common.cuh`` and the headers that its file includes in front of it, and without the other kernels of the file. The
-machine code is kept in CuPy's cache folder. What a call is known to launch is compiled side by side
-(`deblur.launches.begin`), all else when it is launched.
+A kernel is compiled once for each dtype, device architecture and text. The text begins with ``using real = float;`` (or
+``double``), ``common.cuh`` and the headers that the file includes; the other kernels of the file are left out. The
+machine code is stored in CuPy's cache folder. `deblur.launches.begin` compiles the known kernels of a call in parallel;
+any other kernel is compiled when it is launched.
 
-A wheel may contain machine code for common cards (`make wheel` packs it): a kernel found there by its
-text, and not refused by the driver, is not compiled at all.
+A wheel may contain machine code for common GPUs (`make wheel` packs it). A kernel is not compiled if the wheel has
+machine code for its text that the driver accepts.
 """
 
 from __future__ import annotations
@@ -44,15 +42,15 @@ from .cuda_sources import TYPES, Constants, alone, signatures
 from .device import Device, cupy, is_cupy
 
 OPTIONS = ("-std=c++17",)
-LINES = "--generate-line-info"  # for profilers; two thirds of the machine code's bytes
+LINES = "--generate-line-info"  # for profilers; takes two thirds of the bytes of the machine code
 PACKED = "machine_code.zip"  # next to the sources, in a wheel
-Sizes = tuple[int, ...] | int  # up to three, along x, y and z
+Sizes = tuple[int, ...] | int  # one to three sizes, along x, y and z
 
 # ---------------------------------------------------------------- compiling
 
 
 def architecture() -> str:
-    """What to compile for on the current device: ``sm_90a`` on Hopper, else the device's own."""
+    """Return the architecture to compile for on the current device: ``sm_90a`` on Hopper, else that of the device."""
     capability = cupy.cuda.Device().compute_capability
     newest = max(cupy.cuda.nvrtc.getSupportedArchs())
     if int(capability) > newest:  # a device newer than the compiler: leave the last step to the driver
@@ -61,9 +59,9 @@ def architecture() -> str:
 
 
 def compile_source(text: str, name: str, arch: str, options: tuple[str, ...] = ()) -> tuple[bytes, str]:
-    """Compile `text` with NVRTC, which needs no GPU: the machine code and the compiler's log.
+    """Compile `text` with NVRTC, which needs no GPU, and return the machine code and the compiler's log.
 
-    `options` are NVRTC's, beyond those that all kernels are compiled with.
+    `options` are further options of NVRTC; `OPTIONS` are always used.
 
     Raises
     ------
@@ -85,14 +83,16 @@ def compile_source(text: str, name: str, arch: str, options: tuple[str, ...] = (
 
 
 def packed_name(stem: str, kernel: str, dtype: np.dtype, arch: str) -> str:
-    """What machine code is called among the packed: by all that it was made of."""
+    """Return the name of a kernel's machine code in the archive, which depends on everything that the code was made
+    from.
+    """
     key = hashlib.sha256(repr((alone(stem, kernel, dtype), OPTIONS)).encode()).hexdigest()
     return f"{arch}/{kernel}-{key[:32]}.cubin"
 
 
 @functools.cache
 def _packed(path: Path) -> tuple[zipfile.ZipFile | None, list[tuple[int, str]]]:
-    """The machine code that came with the package, and the architectures that it is for, the newest first."""
+    """Return the archive of machine code in the package, and its architectures as (number, name), the newest first."""
     try:
         archive = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile):
@@ -102,16 +102,16 @@ def _packed(path: Path) -> tuple[zipfile.ZipFile | None, list[tuple[int, str]]]:
 
 
 def _shipped(stem: str, kernel: str, dtype: np.dtype, capability: int) -> Iterator[bytes]:
-    """The machine code that came with the package for a device: one of the same generation, not newer than it."""
+    """Yield machine code from the package for a device: code for the same generation, and for no newer device."""
     archive, architectures = _packed(cuda_sources.source_folder() / PACKED)
     for number, arch in architectures:
         if archive and number // 10 == capability // 10 and number <= capability:
-            with suppress(Exception):  # of other sources, or damaged in any way: it can be compiled
+            with suppress(Exception):  # made from other sources, or damaged: the kernel is compiled instead
                 yield archive.read(packed_name(stem, kernel, dtype, arch))
 
 
 def machine_code(stem: str, kernel: str, dtype: np.dtype, arch: str) -> bytes:
-    """That of a kernel: compiled, or left in CuPy's cache folder earlier."""
+    """Return the machine code of a kernel from CuPy's cache folder; if it is missing there, compile and store it."""
     from cupy.cuda import nvrtc
 
     text = alone(stem, kernel, dtype)
@@ -122,15 +122,15 @@ def machine_code(stem: str, kernel: str, dtype: np.dtype, arch: str) -> bytes:
         return path.read_bytes()
     except OSError:
         code, _ = compile_source(text, f"{stem}.cu", arch, (LINES,))
-    with suppress(OSError):  # a cache that cannot be written costs time, nothing else
+    with suppress(OSError):  # without a cache the kernel is compiled again next time
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
             file.write(code)
-        os.replace(file.name, path)  # another process never sees half a file
+        os.replace(file.name, path)  # so that another process never reads half a file
     return code
 
 
-#: Machine code that is being made: of file, kernel, dtype and architecture.
+#: Running compilations of kernels: {(file, kernel, dtype, architecture): future machine code}.
 begun: dict[tuple[str, str, np.dtype, str], Future[bytes]] = {}
 
 
@@ -154,14 +154,13 @@ def _module(stem: str, kernel: str, dtype: np.dtype, device: int) -> Any:
 
 
 class Kernel:
-    """One compiled kernel for one dtype on one device; call it to launch it.
+    """A kernel compiled for one dtype and one device; call it to launch it.
 
-    The arguments are packed into one buffer by one ``struct`` format, which is
-    what keeps a launch at a few microseconds of Python.
+    One ``struct`` format packs all arguments into one buffer, so that a launch takes only a few microseconds of Python.
     """
 
     def __init__(self, stem: str, name: str, dtype: np.dtype, device: int) -> None:
-        import cupy  # itself: each launch asks it
+        import cupy  # the module itself, since each launch uses it
 
         known = signatures(stem)
         if name not in known:
@@ -173,7 +172,7 @@ class Kernel:
         self._function = self._module.get_function(name)
         self._cupy = cupy
         self._lock = threading.Lock()
-        self._shared_mem = 48 << 10  # the most a block gets without being asked
+        self._shared_mem = 48 << 10  # the limit of a block unless `_allow` raises it
         if properties(device).capability >= 90:
             non_portable_cluster_size_allowed = 14  # CUfunction_attribute: clusters of more than 8 blocks
             cupy.cuda.driver.funcSetAttribute(self._function.ptr, non_portable_cluster_size_allowed, 1)
@@ -182,7 +181,7 @@ class Kernel:
         # Every argument begins at a multiple of 8 bytes, so that the members of a structure lie as in C.
         formats = [("" if p.continues else "0q") + ("P" if p.pointer else types[p.ctype]) for p in self.parameters]
         self._format = struct.Struct("@" + "".join(formats))
-        self._values = ctypes.create_string_buffer(self._format.size + 8)  # with the end of a last structure
+        self._values = ctypes.create_string_buffer(self._format.size + 8)  # room for the padding after a last structure
         ends = [struct.calcsize("@" + "".join(formats[: i + 1])) for i in range(len(formats))]
         start = ctypes.addressof(self._values)
         addresses = [
@@ -192,31 +191,33 @@ class Kernel:
         self._addresses = ctypes.addressof(self._address_array)
 
         at = {p.name: i for i, p in enumerate(self.parameters)}
-        # One row a pointer: which parameter, dtype of the array, and where its ld is (-1: contiguous).
+        # For each pointer: its position, its dtype, and the position of its ld (-1: the array must be contiguous).
         self._pointers = [
             (i, np.dtype(types[p.ctype]), at.get(f"ld{p.name}", -1)) for i, p in enumerate(self.parameters) if p.pointer
         ]
 
     def __call__(self, grid: Sizes, block: Sizes, *args: Any, shared_mem: int = 0, cooperative: bool = False) -> None:
-        """Launch on CuPy's current stream.
+        """Launch the kernel on CuPy's current stream.
 
         Parameters
         ----------
         grid, block : int or tuple of up to three int
-            Blocks, and threads of a block.
+            Number of blocks, and number of threads of a block.
         *args
-            One for each parameter that the file declares: CuPy arrays for pointers, numbers for scalars.
+            One argument for each parameter that the file declares: a CuPy array or None for a pointer, a number for
+            a scalar.
         shared_mem : int
-            Bytes of dynamic shared memory a block; more than 48 KiB is asked of the driver here.
+            Bytes of dynamic shared memory of a block; more than 48 KiB is requested from the driver.
         cooperative : bool
-            Refuse to start unless all blocks run at once, which a grid barrier needs.
+            Start only if all blocks can run at once, which a grid barrier needs.
 
         Raises
         ------
         TypeError
-            Wrong number of arguments, a host array, a wrong dtype, a scalar out of its type's range.
+            For a wrong number of arguments, a host array, an array on another device, a wrong dtype, or a scalar
+            outside the range of its type.
         ValueError
-            An array that is not contiguous, or whose rows do not lie as its ``ld`` says.
+            For an array that is not contiguous, or whose ``ld`` is not the distance of its rows.
         """
         if len(args) != len(self.parameters):
             names = ", ".join(p.name for p in self.parameters)
@@ -247,7 +248,7 @@ class Kernel:
         if shared_mem > self._shared_mem:
             self._allow(shared_mem)
         stream = cuda.get_current_stream().ptr
-        with self._lock:  # the buffer is read by the driver before the launch returns
+        with self._lock:  # the driver has read the buffer when the launch returns
             try:
                 self._format.pack_into(self._values, 0, *values)
             except struct.error as error:
@@ -260,7 +261,7 @@ class Kernel:
                 cuda.driver.launchKernel(*how, 0)
 
     def resident_blocks(self, threads: int, shared_mem: int = 0) -> int:
-        """How many blocks of `threads` threads the device holds at once: the most a grid barrier may span."""
+        """Return how many blocks of `threads` threads the device runs at once, the limit for a grid barrier."""
         if shared_mem > self._shared_mem:
             self._allow(shared_mem)
         per_multiprocessor = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
@@ -274,7 +275,7 @@ class Kernel:
         self._shared_mem = shared_mem
 
     def _refuse(self, i: int, args: tuple[Any, ...]) -> None:
-        """Raise the error that says what parameter `i` needs, and what was passed."""
+        """Raise an error that says what parameter `i` needs and what was passed."""
         dtype, ld = next((dtype, ld) for at, dtype, ld in self._pointers if at == i)
         layout = "C-contiguous" if ld < 0 else f"with adjacent elements in a row and rows {args[ld]} elements apart"
         a, passed = args[i], type(args[i]).__name__
@@ -298,7 +299,7 @@ _kernels: dict[tuple[str, str, Any, int], Kernel] = {}
 
 
 def get(stem: str, name: str, dtype: Any) -> Kernel:
-    """The kernel `name` of ``cuda/<stem>.cu`` for `dtype` on the current device, compiled if need be.
+    """Return the kernel `name` of ``cuda/<stem>.cu`` for `dtype` on the current device, compiled if necessary.
 
     Raises
     ------
@@ -309,14 +310,14 @@ def get(stem: str, name: str, dtype: Any) -> Kernel:
     NoGPUError
         If CuPy or a CUDA device is missing.
     RuntimeError
-        If the source does not compile; the text carries the compiler's log.
+        If the source does not compile; the message has the compiler's log.
     """
     try:
-        import cupy  # itself, as each launch comes here
+        import cupy  # the module itself, since each launch uses it
 
         device = cupy.cuda.runtime.getDevice()
     except Exception:
-        Device.named("gpu")  # raises what says what is missing
+        Device.named("gpu")  # raises an error that says what is missing
         raise
     key = (stem, name, dtype, device)
     kernel = _kernels.get(key)
@@ -329,17 +330,17 @@ def get(stem: str, name: str, dtype: Any) -> Kernel:
 
 
 def launch(stem: str, name: str, grid: Sizes, block: Sizes, *args: Any, dtype: Any) -> None:
-    """`get` and call: launch the kernel `name` of ``cuda/<stem>.cu``, with `dtype` for ``real``."""
+    """Launch the kernel `name` of ``cuda/<stem>.cu``, with `dtype` for ``real``."""
     get(stem, name, dtype)(grid, block, *args)
 
 
 def blocks(stem: str, size: int, rows: int = 1, per_multiprocessor: int = 8) -> int:
-    """How many blocks of the ``THREADS`` of ``cuda/<stem>.cu`` go through `size` elements, grid-stride.
+    """Return the number of blocks, of ``THREADS`` of ``cuda/<stem>.cu`` each, that process `size` elements grid-stride.
 
-    One thread an element, but no more blocks in all `rows` of the grid than eight a multiprocessor, which are
-    all of 256 threads that it holds.
+    Each thread gets one element, unless all `rows` of the grid would have more than `per_multiprocessor` blocks for
+    each multiprocessor. Eight blocks of 256 threads are as many as a multiprocessor can hold.
     """
-    import cupy  # itself, as each launch comes here
+    import cupy  # the module itself, since each launch uses it
 
     return _blocks(stem, size, rows, per_multiprocessor, cupy.cuda.runtime.getDevice())
 
@@ -361,25 +362,26 @@ def spread(stem: str, name: str, size: int, *args: Any, dtype: Any) -> None:
 
 
 class Reduction:
-    """The grid of kernels that reduce by ``reduce.cuh``, and the room in which their blocks leave numbers.
+    """The grid of kernels that reduce by ``reduce.cuh``, and the arrays for the partial results of its blocks.
 
-    One launch at a time may use it.
+    Only one launch at a time may use it.
 
     Parameters
     ----------
     stem : str
         The file of the kernels.
     size : int
-        Elements that a row of blocks goes through.
+        Number of elements that a row of blocks reduces.
     numbers : int
-        The most numbers that a kernel reduces.
+        Largest number of sums or maxima that a kernel computes at once.
     rows : int
-        Rows of blocks: reductions side by side.
+        Number of rows of blocks, each of which is a separate reduction.
     """
 
     def __init__(self, stem: str, size: int, numbers: int = 1, rows: int = 1) -> None:
         self._stem, self._rows = stem, rows
-        self.blocks = blocks(stem, size, rows, per_multiprocessor=4)  # each leaves numbers for the last
+        self.blocks = blocks(stem, size, rows, per_multiprocessor=4)  # the last block adds up all partial results
+
         self._partial = cupy.empty(numbers * rows * self.blocks, np.float64)
         self._tickets = cupy.zeros(rows, np.uint32)
 
@@ -393,9 +395,10 @@ _fusions: dict[Any, Callable] = {}
 
 
 def pixelwise(function: Callable, *arrays: Any) -> Any:
-    """`function(xp, *arrays)` of operations on pixels: one kernel on a GPU, whose scalars have the arrays' dtype.
+    """Return `function(xp, *arrays)`, an operation on each pixel; on a GPU it runs as one kernel.
 
-    A function uses its arguments alone, as a lambda without names from around it does.
+    On a GPU, scalars have the dtype of the arrays. The function may use nothing but its arguments: it must not be a
+    closure.
     """
     if not is_cupy(arrays[0]):
         return function(np, *arrays)
@@ -406,12 +409,16 @@ def pixelwise(function: Callable, *arrays: Any) -> Any:
 
 
 def fused(function: Callable) -> Callable:
-    """`function` by `pixelwise`."""
+    """Return a version of `function` that runs by `pixelwise`."""
     return functools.partial(pixelwise, function)
 
 
 def images(x: Any) -> tuple[Any, int, int]:
-    """CuPy's (..., M, N) as (k, M, N) with adjacent pixels in a row; how far its rows lie apart, and its images."""
+    """Return a CuPy array (..., M, N) as (k, M, N) with adjacent pixels in a row, the distance of its rows, and of its
+    images.
+
+    Both distances are in elements.
+    """
     x = x.reshape(-1, *x.shape[-2:])
     item = x.itemsize
     if x.strides[2] != item and x.shape[2] > 1:
@@ -421,17 +428,17 @@ def images(x: Any) -> tuple[Any, int, int]:
 
 
 class Properties(NamedTuple):
-    """What a choice of kernels looks at."""
+    """The properties of a GPU that decide between kernels."""
 
     multiprocessors: int
     capability: int  # 90 for 9.0
-    shared_memory: int  # the most bytes that a block gets
-    cache: int  # bytes of its second level
+    shared_memory: int  # largest number of bytes for a block
+    cache: int  # bytes of the L2 cache
 
 
 @functools.cache
 def properties(device: int) -> Properties:
-    """Those of `device`."""
+    """Return the properties of a GPU, given by its number."""
     p = cupy.cuda.runtime.getDeviceProperties(device)
     capability = 10 * int(p["major"]) + int(p["minor"])
     return Properties(

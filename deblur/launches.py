@@ -1,8 +1,8 @@
-"""The kernels that each method launches: the first call compiles them in parallel while the host begins to work.
+"""Compile the kernels of a method in parallel at its first call, while the host begins to work.
 
-``launches.json`` lists them by method: file, kernel, and the dtype where it is not the image's.
-``tools/record_launches.py`` records them on a GPU. NVRTC reads the texts of several threads one after the other, but
-does most of its work in parallel.
+``launches.json`` lists the kernels of each method: file, kernel, and the dtype if it is not that of the image.
+``tools/record_launches.py`` records the list on a GPU. NVRTC reads the texts of several threads one after the other,
+but does most of its work in parallel.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ RECORD = Path(__file__).parent / "launches.json"
 
 @functools.cache
 def begin(call: str, dtype: np.dtype, device: int) -> None:
-    """Begin to compile the kernels of a call for an image of that dtype, unless the package holds machine code.
+    """Begin to compile the kernels of a call for an image of that dtype, unless the package contains machine code.
 
-    `call` is the name of a method, with " auto" after it if a rule is to choose λ.
+    `call` is the name of a method, followed by " auto" if a rule chooses λ.
     """
     if (cuda_sources.source_folder() / kernels.PACKED).exists():
         return

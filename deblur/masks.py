@@ -1,4 +1,4 @@
-"""Checks of masks and weights, and detection of clipped pixels."""
+"""Check masks and weights, and detect clipped pixels."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 
 from .device import Array, asnumpy, check_finite, float_dtype, get_xp, unwrapped
 
-#: Values that a sensor clipped are this many times as frequent as lower ones are, on average over the next _NEXT.
+#: A frame counts as clipped if its largest value is _CLIPPED_SHARE times as frequent as the next _NEXT are on average.
 _CLIPPED_SHARE, _NEXT = 4.0, 3
 
 
 def check_mask(mask: Any, shape: tuple[int, ...] | None = None) -> Array:
-    """A mask as an array of bool, True at the pixels to hide.
+    """Return a mask as an array of bool, True at the pixels to hide.
 
     Parameters
     ----------
     mask : array
-        Boolean, or whole numbers that are all 0 or 1; NumPy or CuPy.
+        Booleans, or numbers that are all 0 or 1 and not floats; NumPy or CuPy.
     shape : tuple of int, optional
         The required shape; not checked if not given.
 
     Raises
     ------
     TypeError
-        If it holds neither booleans nor whole numbers, or is a masked array with hidden values.
+        If it holds neither booleans nor integers, or is a masked array with hidden values.
     ValueError
         For another shape, or numbers other than 0 and 1.
     """
@@ -45,19 +45,19 @@ def check_mask(mask: Any, shape: tuple[int, ...] | None = None) -> Array:
 
 
 def check_weights(weights: Any, shape: tuple[int, ...] | None = None) -> Array:
-    """Weights as an array of real numbers, finite and ≥ 0, in the dtype that they have.
+    """Return weights as an array of finite numbers ≥ 0, in their own dtype.
 
     Parameters
     ----------
     weights : array
-        One for each pixel; 0 hides it. NumPy or CuPy.
+        One weight for each pixel; 0 hides the pixel. NumPy or CuPy.
     shape : tuple of int, optional
         The required shape; not checked if not given.
 
     Raises
     ------
     TypeError
-        If they are no real numbers, or a masked array with hidden values.
+        If they are not real numbers, or a masked array with hidden values.
     ValueError
         For another shape, or weights that are negative, NaN or infinite.
     """
@@ -81,36 +81,42 @@ def _check_shape(a: Array, shape: tuple[int, ...] | None, name: str) -> None:
 
 
 def saturated(g: Array) -> Array:
-    """The pixels of a blurred image that the sensor clipped: blots at the largest value.
+    """Return a mask of the pixels that the sensor clipped: connected regions at the largest value.
 
     Parameters
     ----------
     g : (..., M, N) array
-        Frames, each examined by itself; NumPy or CuPy.
+        Frames, each examined separately; NumPy or CuPy.
 
     Returns
     -------
     mask : (..., M, N) array of bool
-        True at a pixel that was clipped, and at its eight neighbours.
+        True at a clipped pixel and at its eight neighbours.
 
     Raises
     ------
     ValueError
-        If `g` is not finite.
+        If `g` has fewer than two axes, holds no pixels, or is not finite.
+    TypeError
+        If `g` does not hold real numbers.
 
     Notes
     -----
-    A blot is connected, within 6 % of the range below the frame's largest value, and holds that value four times or
-    more; of it those pixels are taken that are within three of one that has it, since a JPEG spreads what was one value
-    over several. A smooth peak that is merely rounded to levels has a flat top too, but one no larger than the terraces
-    below it; clipping heaps up at the end all that would have lain above. The frame is taken to be clipped where its
-    largest value occurs at least four times as often as each of the next three do, on average; or the 6 % at the end
-    as often, over the next three such parts, unless the largest value is rare among them, as in an even, bright sky.
-    JPEGs of low quality can hide clipping from this.
+    A region is a connected set of pixels within 6 % of the frame's range below its largest value. It must contain the
+    largest value at least four times. Of its pixels, those within three pixels of one with the largest value count as
+    clipped, since a JPEG spreads one value over several.
 
-    The blots are grown by one pixel, because what a camera interpolates and a JPEG rounds mixes a clipped pixel with
-    its neighbours. They are not grown by the PSF: the pixels around a lamp hold its smeared light as the model has it,
-    and they alone say that it is there and how bright (``benchmarks/bench_light.py`` measures both).
+    A frame is clipped if its values accumulate at the upper end, since clipping moves all larger values there. A smooth
+    peak that is rounded to levels has a flat top, too, but it is no larger than the terraces below it. One of two
+    conditions must hold. Either the largest value is at least four times as frequent as the next three values are on
+    average. Or the uppermost 6 % of the range contain four times as many pixels as the next three such intervals do on
+    average; then the largest value must not be rare among them, as it is in an even, bright sky. JPEGs of low quality
+    can conceal clipping.
+
+    Each region is enlarged by one pixel, because the interpolation of a camera and the rounding of a JPEG mix a clipped
+    pixel with its neighbours. It is not enlarged by the PSF: the pixels around a lamp hold its blurred light in
+    agreement with the model, and only they determine the lamp's brightness (``benchmarks/bench_light.py`` measures
+    both).
     """
     g = unwrapped(g, "the image")
     float_dtype(g, name="the image: ")
@@ -126,25 +132,25 @@ def _saturated(g: Array) -> Array:
     top, least = g.max(), g.min()
     width = 0.06 * (float(top) - float(least))  # the range over which a JPEG spreads a clipped value
     largest, near = g == top, g >= top - width
-    # Blots hold at most all pixels of the largest value. Where even these do not heap up, no blot need be looked for.
+    # Regions contain at most all pixels of the largest value. If even these are too few, no region need be found.
     if width > 0 and int(largest.sum()) >= 4 and _heaped(g, largest, near, width):
         ndimage = import_module("scipy.ndimage" if xp is np else "cupyx.scipy.ndimage")
         blots, _ = ndimage.label(near, structure=around)
-        often = xp.bincount(blots[largest], minlength=int(blots.max()) + 1) >= 4  # fewer are a highlight
+        often = xp.bincount(blots[largest], minlength=int(blots.max()) + 1) >= 4  # fewer pixels are a highlight
         found = largest & often[blots]
         if bool(found.any()) and _heaped(g, found, near, width):
-            # CuPy has no other way of several iterations.
+            # CuPy needs `brute_force` for several iterations.
             found = ndimage.binary_dilation(found, structure=around, iterations=3, mask=near, brute_force=True)
             return ndimage.binary_dilation(found, structure=around)
     return xp.zeros(g.shape, bool)
 
 
 def _heaped(g: Array, found: Array, near: Array, width: Array) -> bool:
-    """Whether values heap up at the largest one, `found`, or at those `near` it."""
+    """Return True if values accumulate at the largest value, `found`, or in the interval `near` it."""
     xp = get_xp(g)
     count, top = int(found.sum()), g.max()
     below = g[g < top]
-    many = min(below.size, count)  # a value that more pixels have than that forbids it anyway
+    many = min(below.size, count)  # a value with more pixels than that rules out clipping anyway
     counts = asnumpy(xp.unique(xp.partition(below, below.size - many)[-many:], return_counts=True)[1])
     if count >= _CLIPPED_SHARE * float(np.mean(counts[-_NEXT:])):
         return True

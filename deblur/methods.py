@@ -1,7 +1,7 @@
-"""The table of methods, and the choice of one by structure.
+"""The table of methods, and the structural choice of a method.
 
-`METHODS` lists all methods: the tests, the command line, the comparison and the printed tables iterate over it.
-`choose_method` shows what ``method="auto"`` takes. A new method is one file below `deblur.solvers` and one row here.
+`METHODS` lists all methods. The tests, the command line, the comparison and the printed tables iterate over it.
+`choose_method` shows the choice of ``method="auto"``. A new method is one file below `deblur.solvers` and one row here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .solvers.refine import MOST
 
 
 class Solver(Protocol):
-    """What a module below `deblur.solvers` offers; see `deblur.problem`."""
+    """The interface of a module below `deblur.solvers`; see `deblur.problem`."""
 
     def refuses(self, problem: Problem) -> str | None: ...
     def memory(self, problem: Problem) -> float: ...
@@ -45,30 +45,31 @@ class Method:
     Attributes
     ----------
     name : str
+        Value of the option ``method``.
     summary : str
-        One line for help texts.
+        Description in one line.
     module : str
-        What offers `refuses`, `memory` and `prepare`, below `deblur.solvers`; by default of the method's name.
+        The module below `deblur.solvers` with `refuses`, `memory` and `prepare`; by default it has the method's name.
     iterative : bool
-        Whether it stops at a tolerance.
+        True if it stops at a tolerance.
     linear : bool
-        Whether it inverts the linear formula: least squares with ‖f‖² and nothing else.
+        True if it solves only the linear formula: least squares with the regularizer ‖f‖².
     shift_invariant : bool
-        Whether it needs a blur by one PSF.
+        True if it needs a blur by one PSF.
     automatic : bool
-        Whether ``method="auto"`` may take it.
+        True if ``method="auto"`` may choose it.
     varying : bool
-        Whether ``method="auto"`` may take it at least for PSFs that vary, which the faster methods refuse.
+        True if ``method="auto"`` may choose it for PSFs that vary, which the faster methods cannot handle.
     regularizer : str
-        R∘L, see `deblur.problem`; by default the identity if it is linear, else that of the method's name.
+        R∘L, see `deblur.problem`. By default the identity for a linear method, else the method's name.
     fidelity : str
-        The data term if none is named.
+        The default data fidelity.
     lam : float or None
-        λ if none is given; None leaves it to a rule.
+        The default λ; None leaves the choice to a rule.
     orthogonal : bool
-        Whether it diagonalises H by orthogonal matrices, which lose the fewest digits.
+        True if it diagonalises H by orthogonal matrices, which lose the fewest digits.
     flat : bool
-        Whether it serves images of two axes only.
+        True if it is restricted to images, which have two spatial axes.
     """
 
     name: str
@@ -95,12 +96,12 @@ class Method:
         return loaded.Dense(self.name) if self.module == "dense" else loaded
 
     def refuses(self, problem: Problem) -> str | None:
-        """None if the method serves the problem, else the reason in words."""
+        """Return None if the method can solve the problem, else the reason in words."""
         operator = problem.operator
         if self.flat and problem.axes != 2:
             return f"it serves images of two axes only, and this problem has {problem.axes} (see its module)"
         if self.linear and problem.asked:
-            return f"it inverts the linear formula, which has no place for {' and '.join(problem.asked)}"
+            return f"it inverts the linear formula, which cannot include {' and '.join(problem.asked)}"
         if self.linear:
             problem = problem.linear_form
         if problem.regularizer != self.regularizer:
@@ -121,10 +122,10 @@ class Method:
         return self._solver.refuses(problem)
 
     def carried(self, problem: Problem) -> Problem:
-        """The problem in the dtype that a linear method computes in: float64 where float32 may lose too much.
+        """Return the problem in the dtype of the computation: float64 if float32 may lose too much for a linear method.
 
-        Rounding leaves an error of the image of eps times the condition number of HHᵀ + λI, or of its root if H is
-        diagonalised by orthogonal matrices.
+        Rounding causes a relative error of the image of eps times the condition number of HHᵀ + λI. If orthogonal
+        matrices diagonalise H, the square root of the condition number counts instead.
         """
         if not self.linear or problem.dtype == FLOAT64:
             return problem
@@ -136,11 +137,13 @@ class Method:
         return problem if lost <= MOST else replace(problem, dtype=FLOAT64)
 
     def memory(self, problem: Problem) -> float:
-        """Bytes that set-up and solve need at once."""
+        """Return the largest number of bytes that set-up and solve need at the same time."""
         return self._solver.memory(self.carried(problem).linear_form)
 
     def prepare(self, problem: Problem, asynchronous: bool = False) -> Factor:
-        """Precompute all that does not depend on the image; if `asynchronous`, the caller must `synchronize` it."""
+        """Return the factor: all data that do not depend on the image. If `asynchronous`, the caller must `synchronize`
+        it.
+        """
         carried = self.carried(problem)
         made = self._solver.prepare(carried.linear_form)
         if not asynchronous:
@@ -152,17 +155,17 @@ class Method:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a linear method prepared, for images of another dtype or under the regularizer "natural".
+    """The factor of a linear method for images of another dtype, or for the regularizer "natural".
 
     Attributes
     ----------
     inner : Factor
     dtype : dtype
-        Of its arrays; images of another dtype get scenes of their own.
+        The dtype of `inner`; the scene gets the dtype of the image.
     boundary : Boundary or None
-        Given, it solves for u under the regularizer "natural", with f = Bu the scene (`deblur.operators.natural`).
+        If it is given, `inner` solves for u and the scene is Bu (regularizer "natural", `deblur.operators.natural`).
     axes : int
-        Of space.
+        Number of spatial axes.
     """
 
     inner: Factor
@@ -171,11 +174,11 @@ class Prepared:
     axes: int = 2
 
     def synchronize(self) -> None:
-        """See `deblur.problem.synchronize`."""
+        """Wait for the inner factor; see `deblur.problem.synchronize`."""
         synchronize(self.inner)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
-        """See `deblur.problem.Factor`."""
+        """Solve for frames; see `deblur.problem.Factor`."""
         found = self.inner.solve(g.astype(self.dtype, copy=False), start if self.boundary is None else None)
         scene = found.scene if self.boundary is None else scenes(found.scene, self.boundary, self.axes)
         return replace(found, scene=scene.astype(g.dtype, copy=False))
@@ -231,17 +234,16 @@ METHODS: dict[str, Method] = {
 
 @dataclass(frozen=True)
 class Choice:
-    """The method chosen, and why.
+    """The chosen method, and the reason.
 
     Attributes
     ----------
-    method : str
-    reason : str
-        One sentence.
+    method, reason : str
+        The name of the method, and the reason in one sentence.
     others : tuple of str
-        The other methods that serve the problem, in the order in which they would be tried.
+        The other methods that can solve the problem, in the order in which they would be tried.
     refused : dict of str to str
-        Why each of the remaining methods does not serve.
+        For each remaining method, the reason why it cannot solve the problem.
     """
 
     method: str
@@ -253,25 +255,28 @@ class Choice:
         return f"{self.method}: {self.reason}"
 
 
-#: Pixels that the linear formula solves for at a time: this many, or one frame, are in memory.
+#: Number of pixels that the linear formula solves for at a time, on a CPU and on a GPU; at least one frame.
 TOGETHER, TOGETHER_GPU = 1 << 20, 1 << 26
 
 
 def together(device: Device) -> int:
-    """Pixels that the linear formula solves for at a time."""
+    """Return the number of pixels that the linear formula solves for at a time."""
     return TOGETHER if device.gpu is None else TOGETHER_GPU
 
 
 def named(method: str, problem: Problem, reason: str = "as requested") -> Choice:
-    """The choice of a method requested by name, or MethodError if it cannot serve."""
+    """Return the choice of a method requested by name; raise MethodError if it cannot solve the problem."""
     refusal = METHODS[method].refuses(problem)
     if refusal is not None:
-        raise MethodError(f"method {method!r} cannot serve here: {refusal}")
+        raise MethodError(f"method {method!r} cannot be used here: {refusal}")
     return Choice(method, reason)
 
 
 def choose(problem: Problem, memory: int | None = None) -> Choice:
-    """`choose_method` for a complete problem: the first method in the structural order that serves and fits memory."""
+    """Return the first method in the structural order that can solve the problem and fits in memory.
+
+    Raise MethodError or InsufficientMemoryError if there is none.
+    """
     free = free_memory(problem.xp) if memory is None else memory
     some = max(1, min(problem.frames, together(problem.device) // math.prod(problem.operator.image_shape)))
     varying, kind = problem.operator.shift_invariant is None, problem.linear_form.regularizer
@@ -309,13 +314,14 @@ def choose(problem: Problem, memory: int | None = None) -> Choice:
 
 
 def _by_structure(problem: Problem, names: list[str]) -> list[str]:
-    """The names in the order of preference.
+    """Return the names in the order of preference.
 
-    A transform that diagonalises the blur comes first, then two small decompositions if the PSF is separable, then
-    the preconditioned iteration or a direct factorisation, whichever takes fewer operations. The iteration needs
-    about (‖h‖₁²/λ)^0.42 transforms for disks and camera shake; of small images on a CPU (‖h‖₁²/λ)^0.3 with boundary
-    "unknown", and the square root of that ratio with others. A banded Cholesky takes N b² multiplications for half
-    bandwidth b, a dense one N³/3, and both form HHᵀ. ``tools/compare_choices.py`` holds the order to measured times.
+    A transform that diagonalises the blur comes first, then two small decompositions if the PSF is separable, then the
+    preconditioned iteration or a direct factorisation, whichever takes fewer operations. The iteration needs about
+    (‖h‖₁²/λ)^0.42 transforms for disks and camera shake. For small images on a CPU it needs (‖h‖₁²/λ)^0.3 with boundary
+    "unknown", and the square root of ‖h‖₁²/λ with others. A banded Cholesky takes N b² multiplications for half
+    bandwidth b, a dense one N³/3, and both form HHᵀ. ``tools/compare_choices.py`` compares the order with measured
+    times.
     """
     blur = problem.operator.shift_invariant
     if blur is None:
@@ -323,15 +329,15 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
     gpu = problem.device.gpu is not None
     pixels, axes = math.prod(blur.image_shape), problem.axes
     side = math.sqrt(pixels) if axes == 2 else pixels ** (1 / axes)
-    # On a GPU, where the choice was measured so, the longer side of the PSF counts.
+    # On a GPU the longer side of the PSF counts, since the choice was fitted that way.
     lines = (max(blur.psf.shape) if gpu else blur.psf.shape[int(np.argmax(blur.image_shape))]) - 1
     band = lines * side ** (axes - 1)
     steps = (blur.norm_bound**2 / problem.lam) ** 0.42 if problem.lam > 0 else math.inf
     transforms = steps * math.log2(pixels + 1)
-    # Operations for each pixel. A product of two entries of the sparse H takes as long as 50 others; an iteration on a
-    # CPU takes as long to begin as 2e8 in all, and a step of it as 8e6.
+    # Operations per pixel. A product of two entries of the sparse H takes as long as 50 operations. On a CPU the set-up
+    # of an iteration takes as long as 2e8 operations in total, and each step as long as 8e6.
     pairs = 0 if gpu else 50 * np.count_nonzero(blur.psf) ** 2
-    toeplitz = blur.boundary.dark or blur.boundary.open  # the dense HHᵀ is written down without a product
+    toeplitz = blur.boundary.dark or blur.boundary.open  # the dense HHᵀ is formed without a product
     work = {"banded": band**2 + pairs, "cholesky": pixels**2 / (3 if gpu else 2) + (0 if toeplitz else pairs)}
     direct = ("cholesky" if 10 * band >= pixels else "banded") if gpu else min(work, key=lambda name: work[name])
     small = gpu and pixels <= 64 * 64
@@ -345,7 +351,7 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
         yield from ("fft", "dct")
         if not antireflect or (gpu and side <= 128):
             yield "dst"
-        # Products with two dense matrices take side operations a pixel.
+        # Products with two dense matrices take `side` operations per pixel.
         if side > (512 if gpu else 2048) and (0.5 if gpu else 25) * transforms < side:
             yield "pcg"
         if small and direct == "banded" and band <= 8 * side:
@@ -386,39 +392,43 @@ def choose_method(
     device: str | int | Device = CPU,
     memory: int | None = None,
 ) -> Choice:
-    """Which method ``method="auto"`` would take, and why.
+    """Return the method that ``method="auto"`` would choose, and the reason.
 
-    The choice follows from structure: which transform diagonalises the blur, whether the PSF is separable, how many
-    operations an iteration and a factorisation take. Nothing is computed.
+    The choice depends on three facts: which transform diagonalises the blur, whether the PSF is separable, and how many
+    operations an iteration and a factorisation take.
 
     Parameters
     ----------
     blur : Blur
         PSF, image size and boundary.
     lam : float or str
-        The regularisation parameter λ ≥ 0, in units of the PSF's squared sum: the number of iterations depends on it.
-        A rule stands for λ = 0.01 ‖h‖₁², usual for photographs.
+        The regularisation parameter λ ≥ 0, in units of ‖h‖₁²; the number of iterations depends on it. The name of a
+        rule stands for λ = 0.01 ‖h‖₁², which is usual for photographs.
     formula : {"tikhonov", "hht"}
     dtype : dtype
         float32 or float64.
     frames : int
-        Images to be solved for together.
+        Number of images that are solved for together.
     device : str, int or Device
         "cpu" (default), "gpu" or a GPU's number.
     memory : int, optional
-        Bytes that may be used; by default what is free.
+        Number of bytes that may be used; by default all free memory.
 
     Returns
     -------
     Choice
-        ``choice.method``, ``choice.reason``, the ``others`` that serve, in order, and why the rest were ``refused``.
+        The method with its reason, the others that can solve the problem, and why the rest cannot.
 
     Raises
     ------
     MethodError
-        If no method can serve, with every method's reason.
+        If no method can solve the problem; the message has the reason of every method.
     InsufficientMemoryError
-        If none fits memory, with the figures.
+        If no method fits in memory; the message has the figures.
+    ValueError, TypeError
+        For an invalid argument.
+    NoGPUError
+        If a GPU is named and none can be used.
 
     Examples
     --------
@@ -439,24 +449,30 @@ def choose_method(
 
 
 def expected_seconds(method: str, pixels: int) -> float:
-    """Seconds that a call on the CPU with all else left to default takes, about: for "about 25 s".
+    """Return the approximate duration in seconds of a call on the CPU with default options.
 
-    One number a method, measured by ``tools/fit_seconds.py``: the time of a call per pixel over that of a Fourier
-    transform. It is multiplied by the processor time of one transform on this machine, measured once in a process.
+    ``tools/fit_seconds.py`` measures one number for each method: the time of a call per pixel over that of a Fourier
+    transform. This number is multiplied by the processor time of one transform on this machine.
 
     Parameters
     ----------
     method : str
-        A row of `METHODS`, or "auto".
+        A name in `METHODS`, or "auto".
     pixels : int
         Rows times columns times channels times frames.
+
+    Returns
+    -------
+    float
     """
     return _seconds()[method] * pixels
 
 
 @cache
 def _seconds() -> dict[str, float]:
-    """Processor seconds a pixel of each method, by the least of three times of a transform there and back."""
+    """Return the processor seconds per pixel of each method, from the fastest of three Fourier transforms and their
+    inverses.
+    """
     x = np.ones((512, 512), np.float32)
     times = timeit.repeat(lambda: CPU.fft.irfft2(CPU.fft.rfft2(x)), number=1, repeat=3, timer=process_time)
     transforms = json.loads((Path(__file__).parent / "transforms.json").read_text())["transforms"]

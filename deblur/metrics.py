@@ -1,8 +1,7 @@
-"""How near an image is to the truth: mean squared error, PSNR, SSIM.
+"""Measures of the difference between an image and the truth: mean squared error, PSNR, SSIM.
 
-All of them read integers on the unit scale (`deblur.image.as_float`), as
-`deblur.reconstruct` does, so an 8-bit file and a float result can be compared.
-`deblur.matlab.immse` works on the numbers as they are.
+All of them scale integers to [0, 1] (`deblur.image.as_float`), as `deblur.reconstruct` does, so an 8-bit file and a
+float result can be compared. `deblur.matlab.immse` does not scale.
 """
 
 from __future__ import annotations
@@ -17,7 +16,9 @@ from .image import as_float
 
 
 def _pair(truth: Array, image: Array, largest: float = 0.0) -> tuple[Array, Array, int]:
-    """Both images in float64 and a power of two over which they are given; an error if they cannot be compared."""
+    """Return both images in float64, divided by a power of two, and its exponent; raise ValueError if they cannot be
+    compared.
+    """
     xp = get_xp(truth, image)
     a, b = (xp.asarray(as_float(x)) for x in (truth, image))
     if a.shape != b.shape:
@@ -32,7 +33,7 @@ def _pair(truth: Array, image: Array, largest: float = 0.0) -> tuple[Array, Arra
 
 
 def mse(truth: Array, image: Array) -> float:
-    """Mean squared error, mean((truth - image)²), on the unit scale.
+    """Return the mean squared error, mean((truth - image)²), on the unit scale.
 
     Parameters
     ----------
@@ -54,15 +55,15 @@ def mse(truth: Array, image: Array) -> float:
 
 
 def psnr(truth: Array, image: Array, *, data_range: float = 1.0) -> float:
-    """Peak signal-to-noise ratio, 10 log₁₀(data_range² / MSE), in decibels.
+    """Return the peak signal-to-noise ratio, 10 log₁₀(data_range² / MSE), in decibels.
 
     Parameters
     ----------
     truth, image : arrays of one shape
         NumPy or CuPy; integers are scaled to [0, 1].
     data_range : float
-        The distance between black and white, 1 by default. Give 255 for
-        floating-point images on that scale.
+        The difference between white and black, 1 by default; 255 for
+        floating-point images on the scale of 8 bits.
 
     Returns
     -------
@@ -81,17 +82,17 @@ def psnr(truth: Array, image: Array, *, data_range: float = 1.0) -> float:
 
 
 def ssim(truth: Array, image: Array, *, data_range: float = 1.0, channel_axis: int | None = None) -> float:
-    """Structural similarity, with the window and constants of its authors [1]_, by scikit-image.
+    """Return the structural similarity, with the window and constants of its authors [1]_, computed by scikit-image.
 
     Parameters
     ----------
     truth, image : arrays of one shape, at least 11 pixels along each axis
         NumPy or CuPy (copied to the host); integers are scaled to [0, 1].
     data_range : float
-        The distance between black and white, 1 by default.
+        The difference between white and black, 1 by default.
     channel_axis : int, optional
-        The axis of the colours, over which the mean is taken. Without it all
-        axes are directions in space.
+        The axis of the colours, over which the result is averaged. Without it,
+        all axes are spatial.
 
     Returns
     -------
@@ -106,8 +107,8 @@ def ssim(truth: Array, image: Array, *, data_range: float = 1.0, channel_axis: i
 
     Notes
     -----
-    A Gaussian window of standard deviation 1.5 and population covariances, as in [1]_. scikit-image's
-    own default is a uniform 7 x 7 window, which gives other figures.
+    The window is Gaussian with a standard deviation of 1.5 pixels, and covariances are those of the population, as in
+    [1]_. The default of scikit-image is a uniform 7 x 7 window, which gives other figures.
 
     References
     ----------

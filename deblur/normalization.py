@@ -1,8 +1,8 @@
-"""Normalisation of a problem by powers of two, so that squares neither overflow nor vanish.
+"""Normalise a problem by powers of two, so that squares neither overflow nor vanish.
 
-With H = s H', g = t g' and f = (t/s) f' every term of the problem is a power of s and t times the same term of the
-normalised one: λ, bounds, background, noise and the objective follow. Powers of two change no digit. The pipeline
-normalises once, and states its results in the units of the image.
+With H = s H', g = t g' and f = (t/s) f', every term of the problem is a power of s and t times the same term of the
+normalised problem. This fixes the factors of λ, bounds, background, noise and objective. Powers of two change no digit.
+The pipeline normalises once, and returns its results in the units of the image.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from .operators.operator import LinearMap, Operator
 from .problem import Denoiser, Problem
 from .terms import FORMULA, is_quadratic
 
-#: Powers of two of λ over the operator's squared norm: above the last the minimiser is Hᵀg/λ to rounding, and below the
-#: first no method tells λ from zero.
+#: Range of λ over the operator's squared norm, as powers of two. Above 2^_MOST the minimiser is Hᵀg/λ up to rounding.
+#: Below 2^_LEAST no method can distinguish λ from zero.
 _LEAST, _MOST = -116, 56
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Powers of two: H = 2^psf H', g = 2^image g' and f = 2^scene f'; the weights are `weight` times normalised ones.
+    """Exponents of powers of two: H = 2^psf H', g = 2^image g' and f = 2^scene f'; the weights are `weight` times
+    normalised ones.
 
-    All are 0, and `weight` is 1, if nothing is to be done. `faint` is what λ exceeds `_MOST` by.
+    All exponents are 0 and `weight` is 1 if the problem needs no scaling. `faint` is the excess of λ's exponent over
+    `_MOST`.
     """
 
     psf: int = 0
@@ -40,7 +42,7 @@ class Scale:
 
     @classmethod
     def of(cls, problem: Problem, g: Array | None = None, weight: float = 1.0) -> Scale:
-        """The scale of a problem and, if they are given, its frames."""
+        """Return the scale of a problem and, if they are given, of its frames."""
         size, faint = problem.operator.norm_bound, 0
         if problem.lam and problem.quadratic and problem.regularizer in FORMULA:
             over = math.log2(problem.lam) - math.log2(weight) - 2 * math.log2(size)
@@ -49,10 +51,10 @@ class Scale:
 
     @classmethod
     def of_image(cls, problem: Problem, g: Array) -> Scale:
-        """The scale on which the largest visible value of frames (k, c, M, N) lies in [1/2, 1)."""
+        """Return the scale on which the largest visible value of frames (k, c, M, N) is in [1/2, 1)."""
         weights = problem.fidelity.weights
         _, exponent = math.frexp(largest(g if weights is None else problem.xp.where(weights > 0, g, 0)))
-        most = int(np.finfo(g.dtype).maxexp) - 2  # so that 2^-image is a number, too
+        most = int(np.finfo(g.dtype).maxexp) - 2  # so that 2^-image is finite, too
         return cls(0, min(max(exponent, -most), most))
 
     def __bool__(self) -> bool:
@@ -60,36 +62,36 @@ class Scale:
 
     @property
     def scene(self) -> int:
-        """f = 2^scene f'."""
+        """The exponent in f = 2^scene f'."""
         return self.image - self.psf - self.faint
 
     def down(self, x: Array) -> Array:
-        """Frames or scenes in the units of a scale of `of_image`."""
+        """Return frames or scenes in the units of a scale from `of_image`."""
         return x if not self.image else combined(x, a=2.0**-self.image)
 
     def up(self, x: Array) -> Array:
-        """The inverse of `down`, always in a new array."""
+        """Return the inverse of `down`, always in a new array."""
         return combined(x, a=2.0**self.image)
 
     def objective(self, problem: Problem) -> int:
-        """D + λR is 2^objective times that of the normalised problem, and `weight` times."""
+        """Return the exponent in D + λR = 2^objective `weight` (D' + λ'R')."""
         return (2 if problem.fidelity.name in ("gaussian", "huber") else 1) * self.image
 
     def lam(self, problem: Problem, value: Any, down: bool = False) -> Any:
-        """λ, a number or an array, from that of the normalised problem; the inverse with `down`."""
+        """Return λ, a number or an array, for a normalised λ; with `down`, the normalised λ for a λ."""
         degree = 2 if is_quadratic(problem.regularizer) else 0 if problem.regularizer == "denoiser" else 1
         half, exponent = math.frexp(self.weight)
         power = self.objective(problem) - degree * self.scene - self.faint + exponent - 1
         return shifted(value / (2 * half), -power) if down else shifted(value * (2 * half), power)
 
     def near(self, problem: Problem) -> Problem:
-        """The normalised problem."""
+        """Return the normalised problem."""
         if not self:
             return problem
         fidelity, down = problem.fidelity, partial(shifted, by=-self.image)
         operator, lam = self.operator(problem.operator), problem.lam
         if lam:
-            # With a null space the minimiser does not change beyond these.
+            # For a regularizer with a null space the minimiser does not change beyond these limits.
             least, most = 2.0**-80, 2.0**40
             if problem.regularizer in FORMULA:
                 least = max(math.ldexp(operator.norm_bound**2, _LEAST), np.finfo(float).tiny)
@@ -110,14 +112,14 @@ class Scale:
         )
 
     def operator(self, operator: Operator) -> Operator:
-        """H' of H."""
+        """Return the normalised operator H' of H."""
         if not self.psf:
             return operator
         scaled = partial(operator.scaled, -self.psf)
         return operator.cached(("scaled", self.psf), scaled) if isinstance(operator, LinearMap) else scaled()
 
     def described(self, text: str) -> str:
-        """`text` with the units of its figures, unless they are those of the image."""
+        """Return `text` followed by the units of its figures, unless these are the units of the image."""
         powers = {"the image": self.image, "the PSF": self.psf, "λ": self.faint}
         units = [f"{name} over 2^{power}" for name, power in powers.items() if power]
         units += [f"the weights over {self.weight:.3g}"] * (self.weight != 1)
@@ -126,11 +128,11 @@ class Scale:
 
 def _exponent(size: float) -> int:
     exponent = round(math.log2(size)) if 0 < size < math.inf else 0
-    return exponent if abs(exponent) > 20 else 0  # the fourth power of less is far from the ends of float32
+    return exponent if abs(exponent) > 20 else 0  # the fourth power of 2^±20 is far from the limits of float32
 
 
 def shifted(value: Any, by: int) -> Any:
-    """`value`, a number or an array, times 2^by; infinite or 0 beyond the range of its dtype."""
+    """Return `value`, a number or an array, times 2^by; beyond the range of its dtype the result is infinite or 0."""
     if not by:
         return value
     with np.errstate(over="ignore", under="ignore"):
@@ -138,5 +140,5 @@ def shifted(value: Any, by: int) -> Any:
 
 
 def _in_own_units(denoiser: Denoiser, by: int, image: Array, sigma: float) -> Array:
-    """A denoiser of the user, called with an image in its own units."""
+    """Call a denoiser of the user with an image in the user's units."""
     return shifted(denoiser(shifted(image, by), shifted(float(sigma), by)), -by)

@@ -1,4 +1,4 @@
-"""One image of a request, normalised: boundary detected, weights and mask applied, cut into parts."""
+"""Prepare one image of a request: detect the boundary, normalise, apply weights and mask, and divide it into parts."""
 
 from __future__ import annotations
 
@@ -22,32 +22,41 @@ from .solvers.noise import noise_level, weighed
 from .solvers.start import prior_scene
 from .tuning.boundary import AGAINST, SAFE, find_boundary
 
-#: δ of the Huber term over the noise's standard deviation: for Gaussian noise 95 % of the efficiency of least squares
-#: (P. J. Huber, Robust Statistics, 1981).
+#: δ of the Huber term, in standard deviations of the noise. For Gaussian noise it has 95 % of the efficiency of least
+#: squares (P. J. Huber, Robust Statistics, 1981).
 HUBER = 1.345
 
 
 class NormalizedImage:
-    """An image on the scale of its normalised problem.
+    """An image in the units of its normalised problem.
 
     Parameters
     ----------
     request : Request
-        With its boundary.
+        The request; its boundary is known.
     frames : Frames
+        The frames of the image.
 
     Attributes
     ----------
     scale : Scale
+        The powers of two of the normalisation.
     problem : Problem
-        Normalised; with the image's weights, the scale of Huber's term and the number of frames. λ is 0 if a rule
+        The normalised problem, with the image's weights, Huber's δ and the number of frames. λ is 0 if a rule
         chooses it.
     noise : float or None
         The given standard deviation of the noise, normalised.
     prior : {"zero", "smooth", "natural"}
+        The prior of the linear formula.
     mask : array of bool or None
+        The hidden pixels.
     parts : list of Part
-        Solved for one after the other, so that not all of it need be in memory at once.
+        Parts that are solved for one after the other, so that not all need be in memory at once.
+
+    Raises
+    ------
+    ValueError
+        If background, noise or bounds do not match the scale of the image, or if every pixel is hidden.
     """
 
     def __init__(self, request: Request, frames: Frames) -> None:
@@ -83,27 +92,29 @@ class NormalizedImage:
             self.parts = frames.parts(together(frames.device))
 
     def part(self, at: Part) -> tuple[Array, Array, Array | None]:
-        """The frames (k, c, M, N) of a part, the data that are solved for, and the scene on which those are centred."""
+        """Return the frames (k, c, M, N) of a part, the data to solve for, and the prior scene that the data are
+        centred on.
+        """
         return self._whole if len(self.parts) == 1 else self._centred(at)
 
     def seen(self, at: Part) -> Array:
-        """The frames (k, c, M, N) of a part."""
+        """Return the frames (k, c, M, N) of a part, normalised, with 0 at hidden pixels."""
         g, weights = _normalized(self.frames.part(at), self.scale, self.problem), self.problem.fidelity.weights
-        # Pixels without weight may hold anything.
+        # Pixels of weight 0 may hold any value.
         return g if weights is None else self.problem.xp.where(weights > 0, g, 0)
 
     def all_data(self) -> Array:
-        """The data of all frames, (k, c, M, N)."""
+        """Return the data of all frames, (k, c, M, N)."""
         return self._whole[1] if len(self.parts) == 1 else self._centred(ALL)[1]
 
     def frames_in_turn(self) -> Iterator[Array]:
-        """The data of each frame and colour, (M, N)."""
+        """Yield the data of each frame and colour, (M, N)."""
         for at in self.parts:
             data = self.part(at)[1]
             yield from data.reshape(-1, *data.shape[2:])
 
     def drawn(self, regularizer: str) -> NormalizedImage:
-        """The image for a regularizer: "natural" is centred on the smoothed image."""
+        """Return the image for a regularizer: "natural" centres the data on the smoothed image."""
         if regularizer != "natural" or self.prior != "zero":
             return self
         drawn = copy.copy(self)
@@ -112,7 +123,7 @@ class NormalizedImage:
         return drawn
 
     def _with_frames(self, request: Request, g: Array, weights: Array | None) -> Problem:
-        """The normalised problem with what depends on its frames `g`."""
+        """Return the normalised problem with the parts that depend on its frames `g`: weights, δ and noise."""
         problem, delta = self.problem, self.problem.fidelity.delta
         if problem.fidelity.name == "poisson":
             _check_counts(g, weights, raised=request.method == "richardson-lucy" and request.lam == 0)
@@ -141,7 +152,7 @@ def _normalized(g: Array, scale: Scale, problem: Problem) -> Array:
 
 
 def detect_boundary(request: Request, frames: Frames) -> Request:
-    """The request under the boundary that these frames show; itself if the boundary is known."""
+    """Return the request with the boundary detected in these frames, or the same request if the boundary is known."""
     if not request.candidates:
         return request
     problem = request.problem
@@ -151,7 +162,7 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     if problem.axes == 1 or any(m > n for m, n in zip(blur.psf.shape, blur.image_shape, strict=True)):
         reason = "the default: no boundary is read off a line, or a volume that is shorter than its PSF"
         return request.under(request.candidates[0], reason)
-    # About 32 frames of a stack suffice.
+    # At most about 64 frames of a stack are enough.
     few = bare and not background
     g = frames.levels[:: 1 + len(frames.levels) // 32] if few else frames.data
     weights = None if bare else _weights(request, frames, g)[0]
@@ -160,15 +171,17 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     if SAFE not in request.candidates and evidence < -AGAINST:
         requested = f"method={request.method!r} with formula={problem.formula!r}"
         raise MethodError(
-            f"{requested} cannot serve the boundary of this picture: {reason}. Use another method, or name "
+            f"{requested} cannot be used with the boundary of this picture: {reason}. Use another method, or name "
             f"boundary={boundary!r} to force it"
         )
     return request.under(boundary, reason)
 
 
 def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, Array | None, float]:
-    """(weights with 0 at hidden pixels and the mean 1 elsewhere, mask, what the given weights are divided by), as they
-    broadcast to `g`; None without any."""
+    """Return weights, mask and the factor by which the given weights were divided, in shapes that broadcast to `g`.
+
+    The weights are 0 at hidden pixels and have the mean 1 elsewhere. Weights and mask are None if neither is given.
+    """
     xp, dtype = request.problem.xp, frames.dtype
     hide, inverse_variance = request.options["mask"], request.options["weights"]
     given = [] if frames.masked is None else [frames.spread(xp.asarray(frames.masked), "mask")]
@@ -197,8 +210,10 @@ def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, 
 
 
 def _check_counts(g: Array, weights: Array | None, raised: bool) -> None:
-    """Raise ValueError if a visible value of Poisson data is below zero, by more than the largest is above it where a
-    method raises all."""
+    """Raise ValueError if a visible value of Poisson data is negative.
+
+    A method that raises negative data (`raised`) tolerates values as far below zero as the largest value is above it.
+    """
     visible = g if weights is None else g * (weights > 0)
     lowest = float(visible.min())
     if lowest < (-float(visible.max()) if raised else 0):

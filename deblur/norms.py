@@ -1,5 +1,7 @@
-"""Sums of stacks of images, each times a number; sums over arrays and Euclidean norms, in double precision, where they
-do not overflow; the largest modulus, and products of matrices."""
+"""Compute sums, norms, largest moduli and linear combinations of arrays, and products of matrices, on CPU and GPU.
+
+Sums and norms are accumulated in double precision, so that they do not overflow.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +14,27 @@ from . import kernels
 from .device import Array, cupy, get_xp, is_cupy
 from .threads import all_cores, cores, on_cores
 
-_SMALL = 1 << 22  # multiplications that one thread does in the time that a thread takes to begin, about
+_SMALL = 1 << 22  # about as many multiplications as one thread does in the time that another takes to start
 
 
 def norms(x: Array) -> np.ndarray:
-    """The norm of each entry of a stack, on the host."""
+    """Return the Euclidean norm of each entry of a stack, on the host."""
     if is_cupy(x):
         return np.sqrt(_sums_on_gpu([x], len(x)).get())
     return np.sqrt([_sum_of_squares(part) for part in x])
 
 
 def norms_of(*arrays: Array) -> list[float]:
-    """The norm of each array, on the host; a GPU is waited for once."""
+    """Return the Euclidean norm of each array, on the host; a GPU is waited for only once."""
     if get_xp(*arrays) is np:
         return [math.sqrt(_sum_of_squares(x)) for x in arrays]
     return np.sqrt(_sums_on_gpu(arrays, 1).get()).tolist()
 
 
 def residual_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array) -> list[float]:
-    """The norms of b, a − λf, g and d on a GPU: the first three scenes, the others images, (..., rows, columns)."""
+    """Return the norms of b, a − λf, g and d on a GPU; b, a and f are scenes, g and d images, all (...,
+    rows, columns).
+    """
     b, a, f, g, d = (kernels.images(x) for x in (b, a, f, g, d))
     sums, planes = cupy.empty(4, np.float64), b[0]
     room = kernels.Reduction("norms", math.prod(planes.shape[1:]), 4)
@@ -40,33 +44,35 @@ def residual_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array)
 
 
 def total(x: Array) -> Array:
-    """The sum of all numbers of a float array, as a float64 without dimensions, which a GPU need not be waited for."""
+    """Return the sum of all elements of a float array as a 0-D float64 array, without waiting for a GPU."""
     return _sums_on_gpu([x], 1, squares=False)[0] if is_cupy(x) else x.sum(dtype=np.float64)
 
 
 def squares(x: Array) -> Array:
-    """The sum of the squares of a float array, as `total` gives sums."""
+    """Return the sum of the squares of a float array as a 0-D float64 array, without waiting for a GPU."""
     return _sums_on_gpu([x], 1)[0] if is_cupy(x) else np.float64(_sum_of_squares(x))
 
 
 def totals(x: Array) -> Array:
-    """The sum of each entry of a stack of float arrays, float64, where they lie."""
+    """Return the sum of each entry of a stack of float arrays, in float64, on the device of `x`."""
     return _sums_on_gpu([x], len(x), squares=False) if is_cupy(x) else x.reshape(len(x), -1).sum(1, np.float64)
 
 
 def alike(x: Array, value: float) -> Array:
-    """1 where x has that value, else 0; for `total` and `totals`."""
+    """Return an array like `x` with 1 where x equals `value`, else 0, to be summed by `total` or `totals`."""
     return kernels.pixelwise(lambda _, x, value, one: (x == value) * one, x, *np.array([value, 1], x.dtype))
 
 
 def _sum_of_squares(x: np.ndarray) -> float:
-    """Without a copy in double precision: einsum converts a few thousand numbers at a time."""
+    """Return the sum of squares without a copy in double precision: einsum converts a few thousand numbers
+    at a time.
+    """
     every = [*range(x.ndim)]
     return float(np.einsum(x, every, x, every, [], dtype=np.float64))
 
 
 def largest(x: Array) -> float:
-    """The largest |x|: infinite or NaN where `x` holds such values; 0 of nothing."""
+    """Return the largest |x|, infinite or NaN if `x` holds such values; 0 for an empty array."""
     if not x.size:
         return 0.0
     if not is_cupy(x):
@@ -75,7 +81,7 @@ def largest(x: Array) -> float:
 
 
 def largest_bits(x: Array) -> Array:
-    """The bits of the largest |x| as a float64, (1,), on the GPU where `x` is."""
+    """Return the bits of the largest |x| as a float64, in an array (1,) on the GPU of `x`."""
     bits = cupy.zeros(1, np.uint64)
     x = contiguous(x)
     kernels.spread("norms", "largest", x.size, bits, x, x.size, dtype=x.dtype)
@@ -83,7 +89,7 @@ def largest_bits(x: Array) -> Array:
 
 
 def _sums_on_gpu(arrays: list[Array] | tuple[Array, ...], entries: int, squares: bool = True) -> Array:
-    """Sums of the numbers of each array's entries, or of their squares, one after the other; on the device."""
+    """Return the sums of the entries of each array, or of their squares, one after the other, on the device."""
     out = cupy.zeros((len(arrays), entries), np.float64)
     stacks = [kernels.images(x if x.ndim > 1 + (entries > 1) else x.reshape(entries, 1, -1)) for x in arrays]
     room = kernels.Reduction("norms", max(math.prod(x.shape[1:]) for x, *_ in stacks), rows=entries)
@@ -98,19 +104,24 @@ def _sums_on_gpu(arrays: list[Array] | tuple[Array, ...], entries: int, squares:
 def combined(
     x: Array, y: Array | None = None, a: float = 1.0, b: float = 1.0, by: Array | None = None, out: Array | None = None
 ) -> Array:
-    """a x + b y, or a x without `y`, for arrays (..., M, N) of one dtype; x times `by` where that is given.
+    """Return a x + b y, or a x without `y`, for arrays (..., M, N) of one dtype; `by` is a further factor of x.
 
-    On a GPU it is one launch of a kernel of our own, however the images lie: each operation of CuPy is compiled by a
-    first call, for each layout by itself.
+    On a GPU this is one launch of deblur's own kernel, whatever the layout of the images. CuPy would compile each
+    operation at its first call, and again for each layout.
 
     Parameters
     ----------
     x : (..., M, N) array
     y, by : array, optional
-        Of the shape of x, or of its last two axes.
+        Arrays with the shape of x, or of its last two axes.
     a, b : float
+        Factors.
     out : array, optional
-        For the result, perhaps x itself; by default a new one.
+        Array for the result, which may be x itself; by default a new array.
+
+    Returns
+    -------
+    (..., M, N) array
     """
     if is_cupy(x):
         room = get_xp(x).empty(x.shape, x.dtype) if out is None else out
@@ -118,7 +129,7 @@ def combined(
         alike = room.shape == x.shape and all(v.shape in (x.shape, x.shape[-2:]) and v.dtype == x.dtype for v in given)
         if alike and x.dtype.char in "fd" and x.ndim > 1 and x.size:
             lie: list[Any] = [(None, 0, 0) if v is None else kernels.images(v) for v in (room, x, y, by)]
-            if lie[0][0].data.ptr == room.data.ptr:  # no copy of it
+            if lie[0][0].data.ptr == room.data.ptr:  # not a copy of the output
                 planes, rows, cols = lie[1][0].shape
                 args = (*lie[0], planes, rows, cols, *lie[1], a, *lie[2], b, *lie[3])
                 kernels.spread("combined", "combine", rows * cols, *args, dtype=x.dtype)
@@ -133,17 +144,19 @@ def combined(
 
 
 def contiguous(x: Array) -> Array:
-    """x itself, or a copy in order of its float numbers: CuPy's own is compiled for each layout."""
+    """Return x itself if it is C-contiguous, else a C-contiguous copy; CuPy would compile its copy for each layout."""
     return x if x.flags.c_contiguous else combined(x)
 
 
 def outer(x: Array, y: Array) -> Array:
-    """The product of each number of x with each of a vector."""
+    """Return the product of each element of x with each element of the vector y, in an array with one more axis."""
     return (x.reshape(-1, 1) @ y[None]).reshape(*x.shape, -1)
 
 
 def product(a: Array, b: Array) -> Array:
-    """a @ b of matrices or stacks of them; on the host each core has a thread and rows of `a`, see `all_cores`."""
+    """Return a @ b for matrices or stacks of them; on the host each core multiplies some rows of `a` (see
+    `all_cores`).
+    """
     rows, threads = a.shape[-2], cores()
     if is_cupy(a) or threads == 1 or rows * b.size < _SMALL:
         return a @ b

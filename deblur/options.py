@@ -1,7 +1,7 @@
-"""The options of a restoration: declared once in `Options`, and checked.
+"""The options of a restoration: their declaration in `Options`, and their checks.
 
-An option is declared in `Options` with its default and documentation. The signatures of `deblur.reconstruct`, `solve`
-and `Deblurrer`, their documentation, the check for unknown names and the command line are made from this list.
+`Options` declares each option with its default and its documentation. The signatures and the documentation of
+`deblur.reconstruct`, `solve` and `Deblurrer`, the check for unknown names, and the command line are made from it.
 """
 
 from __future__ import annotations
@@ -28,125 +28,135 @@ from .tuning import RULES, check_rule
 
 PRIORS = ("auto", "zero", "smooth", "natural")
 
-#: Detectors that ``mask=`` takes by name: functions of the frames that return the pixels to hide.
+#: Detectors that ``mask=`` accepts by name: functions that return the pixels of the frames to hide.
 DETECTORS: dict[str, Callable[[Array], Array]] = {"auto": detect, "saturated": saturated}
 
 
 class Options(TypedDict, total=False):
     """method : str
-        ``"auto"`` takes the preferred exact method for the linear formula (see
-        `choose_method`), or ``"gradient"`` with a mask, weights, bounds, noise
-        model or background, or ``"pnp"`` with a denoiser; any name in
-        `METHODS` overrides it. A method that cannot serve says why.
+        ``"auto"`` chooses the preferred exact method for the linear formula (see
+        `choose_method`). With a mask, weights, bounds, a noise model or a
+        background it is ``"gradient"``, and with a denoiser ``"pnp"``. Any name
+        in `METHODS` overrides it; a method that cannot solve the problem raises
+        `MethodError` with the reason.
     boundary : {"auto", "zero", "periodic", "reflect", "antireflect", "unknown"}
         How the scene continues beyond the frame. ``"auto"`` detects it at the
-        border of the image: ``"unknown"``, which assumes nothing and is right
-        for photographs, unless ``"zero"`` or ``"periodic"`` explains the
+        border of the image: it is ``"unknown"``, which assumes nothing and is
+        right for photographs, unless ``"zero"`` or ``"periodic"`` explains the
         border clearly better (`deblur.tuning.boundary`). A named boundary is
-        used as it is.
+        used without detection.
     formula : {"tikhonov", "hht"}
-        f = Hᵀ(HHᵀ + λI)⁻¹ g (default), or (HHᵀ + λI)⁻¹Hᵀ g as the thesis
-        writes it, which is the same image only if HHᵀ = HᵀH, as for a
+        f = Hᵀ(HHᵀ + λI)⁻¹ g (default), or f = (HHᵀ + λI)⁻¹Hᵀ g as in the
+        thesis. Both give the same image only if HHᵀ = HᵀH, as for a
         point-symmetric PSF with a zero boundary.
     prior : {"auto", "zero", "smooth", "natural"}
         The regularizer of the linear formula. ``"zero"`` is λ‖f‖², the formula
-        as written. ``"smooth"`` is λ‖f − f̄‖² with f̄ the smoothed image
+        as written. ``"smooth"`` is λ‖f − f̄‖², where f̄ is the smoothed image
         (`deblur.tuning.prior_scene`): a photograph does not turn dark beyond
-        its frame and rings less there. ``"natural"``, for any boundary but
-        ``"zero"``, is a first-order prior on f − f̄: neighbouring pixels are
-        correlated as in photographs (`deblur.operators.natural`), which
-        suppresses noise better. ``"auto"`` is ``"smooth"`` if the boundary,
-        named or detected, is ``"unknown"``, and ``"zero"`` for any other. If
-        `lam` is ``"auto"`` too and noise is detected, ``"auto"`` is
-        ``"natural"``, except for boundary ``"zero"`` or a PSF that blurs
-        nothing.
+        its frame, and rings less there. ``"natural"``, for any boundary but
+        ``"zero"``, is a first-order prior on f − f̄. It assumes that
+        neighbouring pixels are correlated as in photographs
+        (`deblur.operators.natural`), which suppresses noise better. ``"auto"``
+        is ``"smooth"`` if the boundary, named or detected, is ``"unknown"``,
+        and ``"zero"`` for any other. If `lam` is ``"auto"``, too, and noise is
+        detected, ``"auto"`` is ``"natural"``, except for boundary ``"zero"`` or
+        a PSF that does not blur.
     dtype : {"float32", "float64"}, optional
-        Precision of the computation. Default: float32 for 8 and 16 bit images
-        (float64 follows if λ is so small that float32 fails, and the result
-        says so), else the dtype of the image.
+        Precision of the computation. By default float32 for 8 and 16 bit
+        images, else the dtype of the image. If λ is so small that float32
+        fails, float64 is used, and the result reports it.
     origin : (int, int), optional
         Index of the PSF's centre; ``((m - 1) // 2, (n - 1) // 2)`` by default.
     noise : float or (float, float), optional
-        Standard deviation of the noise on the scale of the (scaled) image,
-        for the rules that need it; estimated if not given. With ``lam="auto"``
-        it chooses the rule too: "upre" for the linear formula. Of photon counts
-        the gain, variance over value, or (gain, standard deviation of the
-        read-out noise), as `deblur.tuning.estimate_noise_model` returns.
+        Standard deviation of the noise on the scale of the (scaled) image, for
+        the rules that need it; estimated if it is not given. With
+        ``lam="auto"`` and the linear formula it also selects the rule "upre".
+        For photon counts it is the gain (variance over value), or (gain,
+        standard deviation of the read-out noise), as
+        `deblur.tuning.estimate_noise_model` returns them.
     psf_error : float, optional
-        How wrong the PSF is, relative to its sum: the root of the sum of the squares of its error. It is read off
-        the image if it is not given (`deblur.tuning.psf_error`); 0 for a PSF that is exact. What it leaves in the image
-        counts as noise where λ is chosen, and in "collaborative" and "pnp".
+        Euclidean norm of the PSF's error, relative to the PSF's sum; 0 for an exact PSF. It is estimated from the image
+        if it is not given (`deblur.tuning.psf_error`). Its effect on the image counts as noise in the choice of λ, and
+        in "collaborative" and "pnp".
     rtol, max_iterations : optional
-        Stopping rule of an iterative method. `rtol` has no unit. It bounds: for
-        "pcg" and "gauss-seidel" the residual of (HHᵀ + λI) z = g over ‖g‖ (of
-        Hᵀg with formula "hht"); for "hybrid-lsqr" that of the normal equations
-        over ‖Hᵀg‖; for "identity", "gradient" and "laplacian" that of their
-        normal equations over ‖HᵀWg‖; for "tv", "tv-aniso", "tv2", "pnp" and
-        "collaborative" the primal and dual residuals over the iterate; for
-        "richardson-lucy" the change of a step over the scene. Of linear methods
-        one above 1e-6 may end before the image is right; with a smaller one the
-        rule of the default must hold, too. By default
-        linear methods stop when the error of the image is at most 1e-6 in
-        float64, 5e-5 in float32; the three quadratic ones at a residual of
-        1e-6; those with the iterate at 5e-3, or 4e-4 for a small λ; and
-        "richardson-lucy" where it would begin to fit noise. A named direct
-        method takes neither.
+        Stopping rule of an iterative method. A direct method that is named
+        takes neither. `rtol` has no unit. It bounds a quantity that depends on
+        the method. For "pcg" and "gauss-seidel" it is the residual of
+        (HHᵀ + λI) z = g over ‖g‖ (of Hᵀg with formula "hht"). For
+        "hybrid-lsqr" it is the residual of the normal equations over ‖Hᵀg‖,
+        and for "identity", "gradient" and "laplacian" that of their normal
+        equations over ‖HᵀWg‖. For "tv", "tv-aniso", "tv2", "pnp" and
+        "collaborative" it is the primal and dual residuals over the iterate,
+        for "richardson-lucy" the change of a step over the scene. A linear
+        method with `rtol` above 1e-6 may stop before the image is accurate;
+        with a smaller one the default rule must hold, too. By default a linear
+        method stops when the relative error of the image is at most 1e-6 in
+        float64, or 5e-5 in float32. "identity", "gradient" and "laplacian" stop
+        at a residual of 1e-6, and the methods with primal and dual residuals at
+        5e-3, or at 4e-4 for a small λ. "richardson-lucy" stops before it begins
+        to fit noise.
     stop : {"consensus"}, optional
-        Where "richardson-lucy" stops, in place of `rtol`. By default all pixels stop after the number of iterations at
-        which the error is expected to be least. With ``"consensus"`` each stops by itself, once two images with
-        independent noise disagree on its next step (`deblur.solvers.richardson_lucy`).
+        Stopping rule of "richardson-lucy" in place of `rtol`. By default all pixels stop after the number of iterations
+        at which the expected error is smallest. With ``"consensus"`` each pixel stops when two images with independent
+        noise disagree on its next step (`deblur.solvers.richardson_lucy`).
     inverse : bool
-        Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can.
+        Form (HHᵀ + λI)⁻¹ explicitly and multiply by it; only some methods can.
     callback : callable, optional
-        Called with (iterations so far, relative residual) during an iteration.
+        Called as ``callback(iterations so far, relative residual)`` during an
+        iteration.
     mask : array of bool, "auto" or "saturated", optional
-        True at the pixels to hide (dead, saturated, hit by an impulse), of the
-        shape of the image's rows and columns or of the whole image. Values of
-        hidden pixels, NaN included, have no effect. ``"auto"`` detects impulses
-        (`deblur.denoise.impulses.detect`), ``"saturated"`` pixels that the
-        sensor clipped (`deblur.masks.saturated`), in each image anew. Pixels
-        that a NumPy masked array hides are hidden too. Without a mask or
-        weights `solve` and `reconstruct` hide pixels of one image that were
-        clipped, if the pixels around them contradict their value and the
-        method, by default "gradient" then, can; an array of False hides none.
+        True at the pixels to hide (dead, saturated, hit by an impulse); its
+        shape is that of one frame or of the whole image. Values of hidden
+        pixels, NaN included, have no effect. ``"auto"`` detects impulses
+        (`deblur.denoise.impulses.detect`), and ``"saturated"`` detects pixels
+        that the sensor clipped (`deblur.masks.saturated`), in each image
+        separately. Pixels hidden by a NumPy masked array are hidden, too.
+        Without a mask or weights, `solve` and `reconstruct` hide clipped pixels
+        of a single image, if their neighbours contradict their value and the
+        method can hide pixels; the default method is then "gradient". A mask of
+        False prevents this.
     weights : array, optional
         A weight >= 0 for each pixel, shaped like `mask`: the inverse variance
-        of the noise, if that is known. 0 hides a pixel. Their scale does not
-        matter if a rule chooses λ. With λ as a number it does: weights c times
-        as large and λ c times as large give the same image.
+        of the noise, if that is known. 0 hides a pixel. If a rule chooses λ,
+        the scale of the weights does not matter. If λ is a number, it does:
+        c times the weights with c times the λ give the same image.
     bounds : (float, float) or "nonnegative", optional
-        Least and largest value of the scene; either may be infinite.
+        Smallest and largest allowed value of the scene; either may be infinite.
     data : {"gaussian", "poisson", "l1", "huber"}, optional
-        The data fidelity: least squares (default); Kullback-Leibler, for photon
-        counts (default for ``"richardson-lucy"``); absolute deviation, for
-        impulses without a mask (several scenes, of small images up to 5 % apart,
-        may minimise it equally well; the result is close to such a one);
-        Huber's mixture of the first and the third.
+        The data fidelity. ``"gaussian"`` (default) is least squares.
+        ``"poisson"`` is the Kullback-Leibler divergence, for photon counts; it
+        is the default for ``"richardson-lucy"``. ``"l1"`` is the absolute
+        deviation, for impulses without a mask. Several scenes, up to 5 % apart
+        for small images, may minimise it equally well; the result is close to
+        one of them. ``"huber"`` is Huber's mixture of least squares and
+        absolute deviation.
     background : float
-        Light on the sensor that was not blurred, on the scale of the (scaled)
-        image: g = H f + background + noise. Of an image of integers 0.1 is a
-        tenth of the largest integer. An offset of the camera holds no photons:
-        of photon counts, subtract it from the image instead.
+        Unblurred light on the sensor, on the scale of the (scaled) image:
+        g = H f + background + noise. For an image of integers, 0.1 is a tenth
+        of the largest integer. An offset of the camera is not light: for photon
+        counts, subtract it from the image instead.
     delta : float, optional
-        Residual at which Huber's term turns from quadratic to linear, on the
+        Residual at which Huber's term changes from quadratic to linear, on the
         scale of the image; by default 1.345 standard deviations of the noise.
     denoiser : callable or str, optional
-        For ``"pnp"``: ``denoiser(image, sigma)`` returns `image` without noise
-        of standard deviation `sigma`; (P, Q), or (P, Q, C) for colour. Or a
-        name in `deblur.denoise.denoisers`; by default ``"collaborative"``.
+        Denoiser for ``"pnp"``: ``denoiser(image, sigma)`` returns `image`,
+        (P, Q), or (P, Q, C) for colour, without its noise of standard deviation
+        `sigma`. It may also be a name in `deblur.denoise.denoisers`; by default
+        it is ``"collaborative"``.
     gamma : {"srgb"}, optional
-        The curve between the image's numbers and light, as in the files of
-        cameras and telephones: it is undone, the light restored, and the
-        curve applied again. By default numbers are restored as they are, which
-        is right for images that a program blurred. Integers of 8 and 16 bits,
-        or floats from 0 to 1. Noise, bounds, background, delta, λ and the
-        diagnostics then refer to light, from 0, black, to 1, white.
+        The tone curve between light and the image's numbers, as in the files of
+        cameras and telephones. The curve is undone, the light is restored, and
+        the curve is applied again. By default the numbers are restored without
+        a curve, which is right for images that a program blurred. A curve needs
+        integers of 8 or 16 bits, or floats from 0 to 1. Noise, bounds,
+        background, delta, λ and the diagnostics then refer to light, from 0
+        (black) to 1 (white).
     psfs : array, (array, positions) or PSFMap, optional
-        A PSF that varies across the picture, instead of `psf`: (R, S, m, n)
-        on an even grid, as a `deblur.psf.PSFMap` has them, or (K, m, n) with
-        the row and column (K, 2) of each; one more axis before the last two
-        holds colours. See `VaryingBlur`, which is built with a tolerance of
-        1 %. Methods that need one PSF for the whole picture refuse it."""
+        A PSF that varies across the image, in place of `psf`: either (R, S, m,
+        n) on an even grid, as in a `deblur.psf.PSFMap`, or (K, m, n) with the
+        row and column of each PSF, (K, 2). One more axis before the last two
+        holds colours. They become a `VaryingBlur` with a tolerance of 1 %.
+        Methods that need one PSF for the whole image raise `MethodError`."""
 
     method: Annotated[str, "auto"]
     boundary: Annotated[str, "auto"]
@@ -180,7 +190,7 @@ def _declared(kind: Any) -> dict[str, inspect.Parameter]:
 
 
 def defaults(kind: Any = Options) -> dict[str, Any]:
-    """Every option and its default."""
+    """Return {option: default} of all options."""
     return {name: option.default for name, option in _declared(kind).items()}
 
 
@@ -188,11 +198,11 @@ _T = TypeVar("_T", bound=Callable[..., Any])
 
 
 def takes_options(*kinds: Any) -> Callable[[_T], _T]:
-    """Add options to the signature of a function or class and, at "{options}", to its documentation; refuse unknown
-    names. The `kinds` are typed dicts that document the options, the first of which has all of them.
+    """Return a decorator that adds options to a function or class, and raises TypeError for unknown names.
 
-    Static checkers read ``**options: Unpack[Options]``; `inspect.signature`, and with it a notebook's completion, reads
-    the signature made here.
+    The options are added to the signature and, at "{options}", to the docstring. The `kinds` are typed dicts that
+    document options; the first one has all of them. Static checkers read ``**options: Unpack[Options]``;
+    `inspect.signature`, and with it the completion of a notebook, reads the signature made here.
     """
     text = "\n".join(inspect.cleandoc(kind.__doc__ or "") for kind in kinds).replace("\n", "\n    ")
 
@@ -229,7 +239,9 @@ def _checked(function: Callable[..., Any], name: str, kind: Any) -> Any:
 
 
 def check_lam(lam: Any) -> float | str:
-    """λ as a finite number >= 0, "auto" or the name of a rule; anything else is an error."""
+    """Return λ as a finite number >= 0, "auto" or the name of a rule; raise TypeError or ValueError for
+    anything else.
+    """
     if isinstance(lam, str):
         return check_rule(lam)
     value = as_number(lam)
@@ -241,12 +253,12 @@ def check_lam(lam: Any) -> float | str:
 
 
 def check_gamma(gamma: Any) -> str | None:
-    """`gamma` itself, or ValueError listing what there is."""
+    """Return `gamma`; raise ValueError with the list of known curves if it is not one of them."""
     return check_choice(gamma, (None, *GAMMAS), "gamma")
 
 
 def check_values(o: dict[str, Any]) -> None:
-    """Raise for the first option out of its range."""
+    """Raise an error for the first option that is out of its range."""
     check_choice(o["formula"], FORMULAS, "formula")
     check_gamma(o["gamma"])
     check_choice(o["prior"], PRIORS, "prior")

@@ -1,20 +1,21 @@
 """Reconstruction pipeline: validate, detect the boundary, normalise, choose λ and solver, solve, verify.
 
-`reconstruct` returns the image, `solve` the image with all decisions and diagnostics, `Deblurrer` keeps what does not
-depend on the image. All three run `Deblurrer._solve`; `deblur.tiled`, the command and the comparison call them.
+`reconstruct` returns the image, and `solve` returns it with all decisions and diagnostics. `Deblurrer` keeps the data
+that do not depend on the image. All three run `Deblurrer._solve`; `deblur.tiled`, the command and the comparison call
+them.
 
-`Deblurrer._attempts` yields what is tried, in order: the decided plan, other solvers, a larger λ. Each decision stands
-once, in the order of one call:
+`Deblurrer._attempts` yields the attempts in order: the decided plan, other solvers, a larger λ. Each decision is made
+by one function. In the order of a call they are:
 
-1. `request.check_request`: the options, checked, and the operator;
-2. `frames.Frames`: the image, checked, as frames;
-3. `normalized_image.detect_boundary`: the boundary, if it is not named;
-4. `normalized_image.NormalizedImage`: problem and frames, scaled by powers of two;
-5. `tuning.choose_lambda`: λ and the prior, if a rule chooses them;
-6. `request.Request.choice`: the solver;
-7. `methods.Method.prepare`: what does not depend on the image;
-8. `problem.Factor.solve` and `verify.verify`: each part solved, and measured with the operator;
-9. `result.assemble`: the `Result`, in the units of the image.
+1. `request.check_request` checks the options and makes the operator;
+2. `frames.Frames` checks the image and splits it into frames;
+3. `normalized_image.detect_boundary` detects the boundary if it is not named;
+4. `normalized_image.NormalizedImage` scales problem and frames by powers of two;
+5. `tuning.choose_lambda` chooses λ and the prior by a rule;
+6. `request.Request.choice` chooses the solver;
+7. `methods.Method.prepare` computes the data that do not depend on the image;
+8. `problem.Factor.solve` solves each part, and `verify.verify` measures the solution with the operator;
+9. `result.assemble` makes the `Result`, in the units of the image.
 """
 
 from __future__ import annotations
@@ -47,39 +48,41 @@ from .verify import verify
 
 @takes_options(Options)
 class Deblurrer:
-    """A deblurring problem without the image: set up once, used on many frames.
+    """A deblurring problem without the image, set up once and used for many images.
 
-    The boundary where none is named, the method, λ where a rule chooses it, and all that they need (factors, spectra,
-    the domain of an iteration) are made for the first image and kept. Several threads may use one Deblurrer, and it
-    pickles. `tune` decides from an image of your choice, where it must not depend on which one comes first.
+    The first image decides the boundary if none is named, the method, and λ if a rule chooses it. These decisions are
+    kept for later images, with all data that they need (factors, spectra, the domain of an iteration). Call `tune` to
+    decide from a particular image instead. Several threads may share one Deblurrer, and it can be pickled.
 
     Parameters
     ----------
     psf : (m, n) array or LinearOperator
-        Point spread function; used as it is (not normalised). See `reconstruct`.
+        Point spread function, used without normalisation. See `reconstruct`.
     shape : tuple of int
-        Rows and columns of the images to come; with one number lines are restored, with three volumes. A PSF of three
-        axes is that of a volume if `shape` has three numbers, and one for each colour (C, m, n) if it has two.
+        Rows and columns of the images. With one number lines are restored, with three numbers volumes. A PSF of three
+        axes is the PSF of a volume if `shape` has three numbers. If `shape` has two, it holds one PSF for each colour,
+        (C, m, n).
     lam : float or str
-        As for `reconstruct`. A rule chooses it from the first image; it is
-        kept for the images after it. So is the boundary, where none is named.
+        As for `reconstruct`. A rule chooses λ from the first image.
     gpu : bool or int
-        True if the images will be CuPy arrays on the current GPU; a number names the GPU.
+        True if the images are CuPy arrays on the current GPU; a number selects the GPU.
     warm_start : bool
-        Begin each solve where the last image's ended. That saves iterations where frames are alike, and makes an
-        answer depend, within the tolerance, on the images before it.
+        Start each solve from the solution of the last image. This saves iterations if the images are similar, but the
+        result depends, within the tolerance, on the previous images.
     {options}
 
     Attributes
     ----------
     lam : float or str
-        λ, or the rule until the first image has been seen.
+        λ; before the first image the name of the rule.
     boundary : str
-        The boundary, or "auto" until the first image has been seen.
+        The boundary; "auto" before the first image if none is named.
+    prior : str
+        The prior of the linear formula; it may become "natural" when λ is chosen.
     blur : Operator or None
-        The linear map that is inverted, once the boundary is known.
+        The operator H; None until the boundary is known.
     choice : Choice or None
-        The method and why, once λ and the boundary are known.
+        The method with its reason; None until λ and the boundary are known.
 
     Examples
     --------
@@ -125,24 +128,24 @@ class Deblurrer:
 
     @property
     def lam(self) -> float | str:
-        """λ, or the rule until the first image has been seen."""
+        """λ; before the first image the name of the rule."""
         plan, lam = self._plan, self._request.rule
         return lam if plan is None or not isinstance(lam, str) else plan.lam
 
     @property
     def boundary(self) -> str:
-        """The boundary, or "auto" until the first image has been seen."""
+        """The boundary; "auto" before the first image if none is named."""
         return "auto" if self._request.candidates else str(self._request.problem.operator.boundary)
 
     @property
     def prior(self) -> str:
-        """The prior of the linear formula; if λ decides, "natural" or not once that is known."""
+        """The prior of the linear formula; it may become "natural" when λ is chosen."""
         problem = self._request.problem if self._plan is None else self._plan.problem
         return "natural" if problem.regularizer == "natural" else self._request.prior
 
     @property
     def choice(self) -> Choice | None:
-        """The method and why, once λ and the boundary are known."""
+        """The method with its reason; None until λ and the boundary are known."""
         request = self._request
         if self._plan is not None:
             return self._plan.choice
@@ -152,13 +155,13 @@ class Deblurrer:
 
     @property
     def blur(self) -> Operator | None:
-        """The linear map that is inverted, once the boundary is known."""
+        """The operator H; None until the boundary is known."""
         return None if self._request.candidates else self._request.problem.operator
 
     def solve(
         self, img: Array, *, channel_axis: int | None = None, stack_axis: int | None = None, check: bool = True
     ) -> Result:
-        """Restore one image, or a colour image or stack together.
+        """Restore one image; its colours and the frames of a stack are restored together.
 
         Parameters
         ----------
@@ -167,8 +170,8 @@ class Deblurrer:
         channel_axis, stack_axis : int, optional
             As for `reconstruct`.
         check : bool
-            Raise if the solve failed (default); False returns the failed
-            Result, whose `status` says what happened.
+            Raise ConvergenceError if the solve failed (default). False
+            returns the failed Result, whose `status` names the failure.
 
         Returns
         -------
@@ -177,19 +180,21 @@ class Deblurrer:
         Raises
         ------
         ConvergenceError
-            If the image does not solve the problem; it carries the Result.
+            If the restored image does not solve the problem; the error carries the Result.
+        ValueError, TypeError, MethodError, InsufficientMemoryError, SingularMatrixError, OverflowError
+            As for `reconstruct`.
         """
         return self._solve(self._frames(img, channel_axis, stack_axis), check)
 
     def tune(
         self, img: Array, *, channel_axis: int | None = None, stack_axis: int | None = None
     ) -> LambdaChoice | None:
-        """Choose the boundary, λ and the method, and prepare it, from this image; the parameters are those of `solve`.
+        """Choose boundary, λ and method from this image, and prepare the method; the parameters are those of `solve`.
 
         Returns
         -------
         LambdaChoice or None
-            None if λ was given as a number.
+            The choice of λ; None if λ was given as a number.
         """
         with self._request.problem.device.current(), self._lock:
             self._plan = None
@@ -203,7 +208,7 @@ class Deblurrer:
         raise last
 
     def __call__(self, img: Array, *, channel_axis: int | None = None, stack_axis: int | None = None) -> Array:
-        """The restored image alone: ``solve(img, ...).image``."""
+        """Return only the restored image: ``solve(img, ...).image``."""
         return self.solve(img, channel_axis=channel_axis, stack_axis=stack_axis).image
 
     def _frames(self, img: Array, channel_axis: int | None, stack_axis: int | None) -> Frames:
@@ -214,7 +219,9 @@ class Deblurrer:
         return frames
 
     def _solve(self, frames: Frames, check: bool, into: Levels | None = None, one_image: bool = False) -> Result:
-        """Restore frames; `into` takes the image part by part, and the Result then has neither it nor the residual."""
+        """Restore frames; with `into`, write the image there part by part and return a Result without image and
+        residual.
+        """
         check_flags(check=check)
         request, begun = self._request, time.perf_counter()
         failed: Result | None = None
@@ -245,7 +252,7 @@ class Deblurrer:
         return result.or_raise() if check else result
 
     def _attempts(self, frames: Frames) -> Iterator[tuple[NormalizedImage, Plan]]:
-        """What is tried, in order; the next only if one before it failed."""
+        """Yield the attempts in order; the next one is needed only if the one before it failed."""
         if self._plan is None:
             report_phase("boundary" if self._request.candidates else "begin")
         check_frames(frames, self._request)
@@ -263,7 +270,7 @@ class Deblurrer:
                 yield image, replace(plan.with_lam(10.0**power), choice=None, factor=None)
 
     def _prepared(self, image: NormalizedImage, plan: Plan, failures: list[str] | None = None) -> Plan:
-        """The plan with its solver and factor; the first one is kept for the images after this one."""
+        """Return the plan with its solver and factor; the first such plan is kept for later images."""
         with self._lock:
             kept = self._plan
             if plan.factor is None and kept is not None and kept.factor is not None and not failures:
@@ -274,7 +281,7 @@ class Deblurrer:
             if failures:
                 choice = replace(choice, reason=f"{choice.reason}, since {'; '.join(failures)}")
             report_phase("set-up")
-            # If nothing else would be tried, a GPU factors while the host continues.
+            # If there is no other attempt, a GPU factors while the host continues.
             alone = self._request.method != "auto" and not isinstance(self._request.lam, str)
             factor = METHODS[choice.method].prepare(plan.problem, asynchronous=alone)
             plan = replace(plan, choice=choice, factor=factor)
@@ -283,7 +290,7 @@ class Deblurrer:
             return plan
 
     def _restored(self, image: NormalizedImage, plan: Plan, output: Output) -> Result:
-        """Solve and verify part after part."""
+        """Solve and verify one part after the other, and return the Result."""
         assert plan.choice is not None
         assert plan.factor is not None
         image = image.drawn(plan.problem.regularizer)
@@ -297,12 +304,12 @@ class Deblurrer:
             g, data, centre = (x if x is None else x.astype(dtype, copy=False) for x in image.part(at))
             solution = plan.factor.solve(data, start)
             self._last = (solution, plan.scale) if warm else None
-            # Without the state, which may be ten times the scene.
+            # Drop the state, which may be ten times as large as the scene.
             solution = verify(problem, data, replace(solution, state=None), g)
             synchronize(plan.factor)
             scene = solution.scene if centre is None else combined(solution.scene, centre)
             output.add(at, solution, scene, plan)
-            del g, data, centre, solution, scene  # before the next part is made
+            del g, data, centre, solution, scene  # free the memory before the next part
         return assemble(output, plan.in_units_of_image(problem, self._request), plan, image, self._request)
 
 
@@ -317,16 +324,16 @@ def solve(
     check: bool = True,
     **options: Unpack[Options],
 ) -> Result:
-    """Restore a blurred image, and report every decision and diagnostic.
+    """Restore a blurred image, and return it with every decision and diagnostic.
 
-    The parameters are those of `reconstruct`, and ``check``: False returns a
-    failed Result instead of raising `ConvergenceError`.
+    The parameters are those of `reconstruct`, and ``check``: False returns a failed Result instead of raising
+    `ConvergenceError`. The errors are those of `reconstruct`, too.
 
     Returns
     -------
     Result
-        ``result.image``, the method and the reason for it, the status, the measured residual, λ and how it was chosen,
-        iterations and seconds. ``print(result)`` shows them.
+        The restored ``image``, the method with its reason, the status, the measured residual, λ with its reason,
+        iterations and seconds. ``print`` shows them.
     """
     return solve_into(None, img, psf, lam, options, check=check, channel_axis=channel_axis, stack_axis=stack_axis)
 
@@ -342,8 +349,10 @@ def solve_into(
     kept: dict[Any, Deblurrer] | None = None,
     **axes: int | None,
 ) -> Result:
-    """`solve`; given `into`, the image goes there part by part, and the Result has neither it nor the residual."""
-    # `kept` passes what does not depend on the image to the next call, which may differ in the image alone.
+    """Do the work of `solve`; with `into`, write the image there part by part and return a Result without image and
+    residual.
+    """
+    # `kept` passes the Deblurrer to the next call, which may have another image but must have the same other arguments.
     gamma, dtype = check_gamma(options.get("gamma")), check_dtype(options.get("dtype"))
     count = 2 if psf is None else space_of(psf, img, **axes)
     frames = Frames(img, **axes, mask=options.get("mask"), gamma=gamma, dtype=dtype, axes=count)
@@ -377,47 +386,40 @@ def reconstruct(
 ) -> Array:
     """Restore a blurred image: the minimiser f of ‖H f − g‖² + λ ‖f‖², or of another fidelity and regularizer.
 
-    The linear formula is solved unless another method is named, a mask, weights, bounds, a noise model, a background or
-    a denoiser is given, or a sensor clipped pixels; ``print(solve(...))`` says what was done and why. All methods
-    minimise D(W; H f + b, g) + λ R(L f) subject to bounds; see `deblur.problem`.
+    The linear formula is solved by default. Other cases are: another method is named; a mask, weights, bounds, a noise
+    model, a background or a denoiser is given; or the sensor clipped pixels. ``print(solve(...))`` shows the decisions
+    with their reasons. All methods minimise D(W; H f + b, g) + λ R(L f) subject to bounds; see `deblur.problem`.
 
     Parameters
     ----------
     img : array
-        The blurred image g: grey (M, N), colour (M, N, 3), colour with opacity
-        (M, N, 4), which is kept as it is, or with one or two further axes
-        named by `channel_axis` and `stack_axis`. Integers are scaled to
-        [0, 1] as ``skimage.img_as_float`` does (uint8 by 255, uint16 by
-        65535). A CuPy array is solved on its GPU. The PSF's axes say what is
-        restored: with a PSF of one axis the image is a line (M,), with one of
-        three a volume (L, M, N).
-    psf : (m, n), (l, m, n), (m,) or (C, m, n) array, or LinearOperator
-        Point spread function h, of odd or even size, not larger than the image.
-        It is not normalised; a PSF that keeps the brightness sums to one. It has
-        the axes of one frame of the image: two of an image, three of a volume, one
-        of a line. A PSF of three axes is one for each colour channel, (C, m, n), if
-        the image has two axes besides those named, or is (M, N, 3) or (M, N, 4) with
-        three PSFs. Omitted if `psfs` is given. A linear operator of SciPy or PyLops
-        with ``rmatvec`` serves, too, for methods that need only products; it maps each
-        frame and colour by itself. The restored image has the shape ``operator.dims``.
-    lam : float or str
-        The regularisation parameter λ >= 0, or the rule that chooses it, one of
-        `deblur.tuning.RULES`. ``"auto"`` is ``"gcv"`` for the linear formula (with
-        an unknown boundary from the image's power spectrum, which is faster), and
-        else the rule that suits the data fidelity.
+        The blurred image g: grey (M, N), colour (M, N, 3), or colour with opacity (M, N, 4), which stays unchanged.
 
-        Units of λ: with least squares a quadratic regularizer (the linear
-        formula, "identity", "gradient", "laplacian") has λ in units of ‖h‖₁²,
-        whatever the intensities; total variation ("tv", "tv-aniso", "tv2",
-        "collaborative") in units of ‖h‖₁ times intensity; a denoiser ("pnp") in
-        units of intensity². For ``data="poisson"`` and ``"l1"`` each of these is
+        `channel_axis` and `stack_axis` name further axes. Integers are scaled to [0, 1] as ``skimage.img_as_float``
+        does (uint8 by 255, uint16 by 65535). A CuPy array is restored on its GPU. With a 1-D PSF the image is a line
+        (M,), with a 3-D PSF a volume (L, M, N).
+    psf : (m, n), (l, m, n), (m,) or (C, m, n) array, or LinearOperator
+        Point spread function h, of odd or even size, not larger than the image. It is not normalised; a PSF that keeps
+        the brightness sums to one. It has as many axes as one frame: one for a line, two for an image, three for a
+        volume. A PSF of three axes holds one PSF for each colour, (C, m, n), in two cases: the image has two axes
+        besides the named ones, or it is (M, N, 3) or (M, N, 4) and there are three PSFs. Omit it if `psfs` is given. A
+        linear operator of SciPy or PyLops with ``rmatvec`` can take its place, for methods that need only products. It
+        is applied to each frame and colour separately, and the restored image has the shape ``operator.dims``.
+    lam : float or str
+        The regularisation parameter λ >= 0, or the rule that chooses it, one of `deblur.tuning.RULES`. For the linear
+        formula ``"auto"`` is ``"gcv"``; with an unknown boundary it uses the image's power spectrum, which is faster.
+        For other problems ``"auto"`` is the rule that suits the data fidelity.
+
+        Units of λ with least squares: ‖h‖₁² for a quadratic regularizer (the linear formula, "identity", "gradient",
+        "laplacian"), whatever the intensities; ‖h‖₁ times intensity for total variation ("tv", "tv-aniso", "tv2",
+        "collaborative"); intensity² for a denoiser ("pnp"). For ``data="poisson"`` and ``"l1"`` each of these is
         divided by intensity. Intensities are those of the scaled image.
     channel_axis : int, optional
-        The axis of the colour channels, as in scikit-image. Needed unless it is
-        the last of three axes and has length 3, or length 4 with opacity.
+        The axis of the colour channels, as in scikit-image. It is needed unless it is the last of three axes and has
+        length 3, or length 4 with opacity.
     stack_axis : int, optional
-        The axis along which frames are stacked. Channels and frames have the same PSF. An
-        image of three axes with a PSF of two is a stack only if it is named.
+        The axis along which frames are stacked. All frames have the same PSF. An image of three axes with a 2-D PSF is
+        a stack only if this axis is named.
     {options}
 
     Returns
@@ -430,27 +432,29 @@ def reconstruct(
     ValueError, TypeError
         For invalid input, before any work starts.
     MethodError
-        If the requested method, or the linear formula, cannot serve the problem.
+        If the requested method, or the linear formula, cannot solve the problem.
     InsufficientMemoryError
-        If a matrix does not fit memory, with the figures.
+        If a matrix does not fit in memory; the message has the figures.
     SingularMatrixError
         If λ is so small (or 0) that the matrix cannot be inverted.
     ConvergenceError
-        If the image does not solve the problem; carries the `Result`.
+        If the restored image does not solve the problem; the error carries the `Result`.
     OverflowError
-        If the dtype does not hold the restored image: the scales of image and PSF lie too far apart.
+        If the dtype cannot hold the restored image, since the scales of image and PSF differ too much.
 
     Warns
     -----
     PSFWarning
-        If the image contradicts the PSF (one that is rotated by 180 degrees or of another size fits clearly better) or,
-        with automatic λ, the named boundary; or if the PSF sums to less than zero, which turns light into dark, or
-        displaces a volume. `Result.checks` says what is not checked; see `deblur.psf.check`.
+        If the image contradicts the PSF: a PSF rotated by 180 degrees or of another size fits clearly better. With
+        automatic λ, if the image contradicts the named boundary. Also if the sum of the PSF is negative, which turns
+        light into dark, or if the PSF displaces a volume. `Result.checks` says which checks were skipped; see
+        `deblur.psf.check`.
 
     See Also
     --------
-    solve : the same with method, reason, status, residual, λ and timings.
-    Deblurrer : keeps the factorisation for many images.
+    solve : Returns method, reason, status, residual, λ and timings, too.
+    Deblurrer : Keeps the factorisation for many images.
+
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""What the pipeline decides for an image and keeps for the images after it."""
+"""The decisions of the pipeline for one image, which later images reuse."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ RECOVERABLE = (SingularMatrixError, InsufficientMemoryError, MethodError, Conver
 
 @dataclass(frozen=True)
 class Plan:
-    """What is decided for an image and kept for the images after it. Never changed, only replaced.
+    """The decisions for one image, which later images reuse. A plan is never changed, only replaced.
 
     Attributes
     ----------
     problem : Problem
-        Normalised, with λ.
+        The normalised problem, with λ.
     scale : Scale
-        Of the normalised problem.
+        The scale of the normalised problem.
     lam_reason, prior_reason : str
+        How λ and the prior were chosen.
     lambda_choice : LambdaChoice or None
-        In the units of the image.
+        The choice of λ by a rule, in the units of the image.
     uncertain : bool
-        Whether a named rule found no λ that can be trusted.
+        True if a named rule found no reliable λ.
     choice : Choice or None
+        The solver; None until the plan is prepared.
     factor : Factor or None
-        None until the plan is prepared.
+        The prepared solver; None until the plan is prepared.
     start : Solution or None
-        Where the search for λ ended.
+        The last solution of the search for λ.
     """
 
     problem: Problem
@@ -53,19 +55,19 @@ class Plan:
     start: Solution | None = None
 
     def serves(self, image: NormalizedImage) -> bool:
-        """Whether an image poses the same normalised problem."""
+        """Return True if an image leads to the same normalised problem."""
         one, other = self.problem, image.problem
         return (self.scale, one.fidelity, one.dtype) == (image.scale, other.fidelity, other.dtype)
 
     def with_lam(self, factor: float) -> Plan:
-        """The plan with a larger λ."""
+        """Return the plan with λ multiplied by `factor`."""
         lam = factor * self.problem.lam
         shown = self.scale.lam(self.problem, lam)
         reason = f"{self.lam_reason}; raised to {shown:.3g}, since no method solves the problem with less"
         return replace(self, problem=replace(self.problem, lam=lam), lam_reason=reason)
 
     def in_units_of_image(self, problem: Problem, request: Request) -> Problem:
-        """The problem in the units of image and PSF."""
+        """Return the problem in the units of image and PSF."""
         given = request.problem
         delta, weights = shifted(problem.fidelity.delta, self.scale.image), problem.fidelity.weights
         if weights is not None and self.scale.weight != 1:
@@ -87,12 +89,12 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """The method, for messages."""
+        """The name of the method, for messages."""
         return "the solver" if self.choice is None else self.choice.method
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The other methods that serve the problem."""
+        """The other methods that can solve the problem."""
         if self.choice is not None:
             return self.choice.others
         try:
@@ -102,7 +104,9 @@ class Plan:
 
 
 def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan:
-    """The kept plan if it serves the image; else one with λ and prior, decided by the rule or the kept plan."""
+    """Return the kept plan if it fits the image, else a plan whose λ and prior come from a rule or from the
+    kept plan.
+    """
     rule = request.rule
     if kept is not None and kept.serves(image):
         return kept

@@ -1,9 +1,8 @@
 """Plots of a restoration: Picard plot, L-curve, the rule's curve, filter factors, residual; views of volumes.
 
-Each function draws into the given Axes, or into a new Figure, and returns the
-Axes (`residual_image`, `psf_check` and `volumes`: the Figure). Nothing is shown, and pyplot's global state
-is not used; save with ``ax.figure.savefig(...)``. Matplotlib is imported when
-it is first needed.
+Each function draws into the given Axes or Figure, or into a new Figure, and returns the Axes; `residual_image`,
+`psf_check` and `volumes` return the Figure. Nothing is shown, and pyplot's global state is not used: save a plot with
+``ax.figure.savefig(...)``. Matplotlib is imported at the first use.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _choice(source: Any, spectrum: bool = False) -> LambdaChoice:
-    """The LambdaChoice of a Result, or `source` itself if it is one; with singular values if they are needed."""
+    """Return the LambdaChoice of a Result, or `source` if it is one; raise an error if it lacks the needed data."""
     choice = getattr(source, "lambda_choice", source)
     if choice is None and source is not None:
         raise ValueError(
@@ -47,14 +46,14 @@ def _choice(source: Any, spectrum: bool = False) -> LambdaChoice:
 
 
 def _axes(ax: Axes | None, title: str, x: str, y: str = "") -> Axes:
-    """The axes, or those of a new figure, with their labels."""
+    """Return the axes, or those of a new figure, with title and labels."""
     ax = _figure((5.5, 4.2)).add_subplot() if ax is None else ax
     ax.set(title=title, xlabel=x, ylabel=y)
     return ax
 
 
 def _line(ax: Axes, draw: Any, at: float, label: str, color: str = "0.4", linestyle: str = "--") -> Axes:
-    """A thin line at `at`, drawn by ``ax.axhline`` or ``ax.axvline``, and the legend."""
+    """Draw a thin line at `at` with ``ax.axhline`` or ``ax.axvline``, and the legend."""
     draw(at, label=label, color=color, linestyle=linestyle, linewidth=0.8)
     ax.legend()
     return ax
@@ -70,20 +69,22 @@ def _figure(size: tuple[float, float]) -> Figure:
 
 
 def thinned(n: int, most: int = 4000) -> np.ndarray:
-    """At most `most` of the indices below n, evenly spaced."""
+    """Return at most `most` of the indices below n, evenly spaced."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(int))
 
 
 def picard(source: Any, ax: Axes | None = None) -> Axes:
-    """Picard plot: singular values σ_i, the image's coefficients |u_iᵀ g| and their quotients.
+    """Draw a Picard plot: singular values σ_i, the image's coefficients |u_iᵀ g| and their quotients.
 
-    Where the coefficients level off, the noise begins; from there on the
-    quotient, which is the unregularised solution, grows without bound.
+    The noise begins where the coefficients level off. From there on the quotient, which is the unregularised solution,
+    grows without bound.
 
     Parameters
     ----------
     source : LambdaChoice or Result
+        A choice of λ by a rule that uses singular values.
     ax : Axes, optional
+        The Axes to draw into; by default those of a new Figure.
 
     Returns
     -------
@@ -92,7 +93,9 @@ def picard(source: Any, ax: Axes | None = None) -> Axes:
     Raises
     ------
     ValueError
-        If λ was not chosen by a rule, or by one that knows no singular values, so that there is nothing to draw.
+        If λ was not chosen by a rule, or by a rule without singular values.
+    TypeError
+        If `source` is neither a LambdaChoice nor a Result.
     """
     choice = _choice(source, spectrum=True)
     ax = _axes(ax, "Picard plot", "i")
@@ -106,7 +109,7 @@ def picard(source: Any, ax: Axes | None = None) -> Axes:
 
 
 def l_curve(source: Any, ax: Axes | None = None) -> Axes:
-    """L-curve: ‖f_λ‖ against ‖g − Hf_λ‖, both logarithmic, with the chosen λ marked.
+    """Draw the L-curve: ‖f_λ‖ against ‖g − Hf_λ‖, both logarithmic, with the chosen λ marked.
 
     Parameters and errors are those of `picard`.
     """
@@ -132,9 +135,9 @@ _CURVES = {
 
 
 def gcv_curve(source: Any, ax: Axes | None = None) -> Axes:
-    """The function that the rule evaluated (for "gcv" the GCV function) against λ, with the chosen λ marked.
+    """Draw the function that the rule evaluated (for "gcv" the GCV function) against λ, with the chosen λ marked.
 
-    Parameters and errors are those of `picard`.
+    Parameters and errors are those of `picard`, but the rule needs no singular values.
     """
     choice = _choice(source)
     curve = _CURVES[choice.rule]
@@ -150,14 +153,16 @@ def gcv_curve(source: Any, ax: Axes | None = None) -> Axes:
 
 
 def filter_factors(singular_values: Array, lam: float, ax: Axes | None = None) -> Axes:
-    """Tikhonov's filter factors σ²/(σ² + λ) against σ: the share of each component that is kept.
+    """Draw Tikhonov's filter factors σ²/(σ² + λ) against σ: the share of each component that is kept.
 
     Parameters
     ----------
     singular_values : array
-        Of any shape; those of a LambdaChoice or of a Spectrum.
+        Singular values, in an array of any shape, such as those of a LambdaChoice or of a Spectrum.
     lam : float
+        The regularisation parameter λ >= 0, in units of σ².
     ax : Axes, optional
+        The Axes to draw into; by default those of a new Figure.
 
     Returns
     -------
@@ -180,25 +185,29 @@ def filter_factors(singular_values: Array, lam: float, ax: Axes | None = None) -
 
 
 def cumulative_periodogram(residual: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Normalised cumulative periodogram of an image: the share of its power below each frequency.
+    """Return the normalised cumulative periodogram of an image: the share of its power below each frequency.
 
     Parameters
     ----------
     residual : (..., M, N) array
-        Its mean is subtracted; frames are averaged.
+        The residual. The mean of each frame is subtracted, and the power is averaged over the frames.
 
     Returns
     -------
     frequency : (p,) array
         Radial spatial frequency in cycles per pixel, increasing.
     share : (p, 2) array
-        The share of the power at or below it, in the residual and in white noise.
+        The share of the power at or below each frequency: first of the residual, then of white noise.
+
+    Raises
+    ------
+    ValueError
+        If the residual has fewer than two axes or is empty.
 
     Notes
     -----
-    For white noise the two columns agree; remaining parts of the image make
-    the first rise early, fitted noise makes it rise late (Hansen, Kilmer,
-    Kjeldsen, BIT 46 (2006) 41-59, in one dimension).
+    For white noise the two columns agree. Remaining parts of the image make the first one rise early, and fitted noise
+    makes it rise late (Hansen, Kilmer, Kjeldsen, BIT 46 (2006) 41-59, in one dimension).
     """
     r = asnumpy(residual).astype(float)
     if r.ndim < 2 or r.size == 0:
@@ -209,28 +218,29 @@ def cumulative_periodogram(residual: Array) -> tuple[np.ndarray, np.ndarray]:
     radius = np.hypot(scipy.fft.fftfreq(r.shape[-2])[:, None], scipy.fft.fftfreq(r.shape[-1])[None])
     frequency, group = np.unique(radius.round(12).ravel(), return_inverse=True)
     sums = [np.bincount(group.ravel(), each.ravel()) for each in (power, np.ones(power.shape))]
-    share = np.cumsum(np.stack(sums, axis=1)[1:], axis=0)  # the mean is no frequency
+    share = np.cumsum(np.stack(sums, axis=1)[1:], axis=0)  # without the frequency zero
     return frequency[1:], share / np.maximum(share[-1:], np.finfo(float).tiny)
 
 
 def residual_image(source: Any, figure: Figure | None = None) -> Figure:
-    """The residual g − Hf as a picture, next to its normalised cumulative periodogram.
+    """Draw the residual g − Hf as an image, beside its normalised cumulative periodogram.
 
     Parameters
     ----------
     source : (M, N) or (M, N, c) array, or Result
-        The residual image.
+        The residual image, or a Result that contains it.
     figure : Figure, optional
+        The Figure to draw into; by default a new one.
 
     Returns
     -------
     Figure
-        With two Axes.
+        A Figure with two Axes.
 
     Raises
     ------
     ValueError
-        If it is not an image.
+        If the residual is not an image.
     """
     r = asnumpy(as_real(getattr(source, "residual_image", source), "the residual", np.float64))
     if r.ndim not in (2, 3) or r.size == 0:
@@ -256,17 +266,19 @@ def residual_image(source: Any, figure: Figure | None = None) -> Figure:
 
 
 def psf_check(check: PSFCheck, figure: Figure | None = None) -> Figure:
-    """The PSF of a `deblur.psf.check`, the picture's power, and the power that scene and PSF should leave.
+    """Draw the result of `deblur.psf.check`: the PSF, the power of the image, and the power that the PSF predicts.
 
     Parameters
     ----------
     check : PSFCheck
+        The result of `deblur.psf.check`.
     figure : Figure, optional
+        The Figure to draw into; by default a new one.
 
     Returns
     -------
     Figure
-        With three Axes. The zeros of the third should be found in the second.
+        A Figure with three Axes. The zeros in the third should also appear in the second.
     """
     figure = _figure((10.5, 3.8)) if figure is None else figure
     first, *others = figure.subplots(1, 3)
@@ -278,7 +290,7 @@ def psf_check(check: PSFCheck, figure: Figure | None = None) -> Figure:
     powers = {"power of the picture": check.power, "power it should have": check.model}
     for ax, (title, values) in zip(others, powers.items(), strict=True):
         shown = np.log10(np.maximum(values, np.finfo(float).tiny))
-        # Half of the frequencies are known; the others mirror them.
+        # Only half of the frequencies are stored; the other half mirrors them.
         x2, y2, c = (np.concatenate(pair) for pair in ((x, -x), (y, -y), (shown, shown)))
         ax.scatter(x2, y2, c=c, s=2, marker="s", cmap="gray", vmin=low, vmax=high, linewidths=0)
         ax.set(aspect="equal", title=title, xlabel="cycles per pixel")
@@ -289,29 +301,29 @@ def psf_check(check: PSFCheck, figure: Figure | None = None) -> Figure:
 def volumes(
     named: Mapping[str, Array], spacing: Sequence[float] = (1.0, 1.0, 1.0), at: Sequence[int] | None = None
 ) -> Figure:
-    """Volumes from three sides, in their own proportions: maximum projections, and slices that meet in one voxel.
+    """Draw volumes from three sides in their true proportions: maximum projections, and slices through one voxel.
 
     Parameters
     ----------
     named : mapping of str to (L, M, N) array
-        Titles and volumes, such as those before and after a restoration: planes along z, rows along y, columns along x.
+        Titles and volumes, such as before and after a restoration. Planes are along z, rows along y, columns along x.
     spacing : (float, float, float)
         Size of a voxel along z, y and x, in one unit, such as micrometres.
     at : (int, int, int), optional
-        The voxel in which slices meet; by default that in the middle.
+        The voxel in which the slices meet; by default the central voxel.
 
     Returns
     -------
     Figure
-        A row for each volume. Projections and slices have three Axes each, x and y, beside it z and y, below it x and
-        z, and one grey scale.
+        A Figure with one row for each volume: projections on the left, slices on the right. Each has three Axes with
+        one grey scale: x and y; beside it z and y; below it x and z.
 
     Raises
     ------
     ValueError
-        If one is not a volume, or a size is not positive.
+        If an array is not a volume, or a size is not positive.
     IndexError
-        If `at` lies outside.
+        If `at` is outside a volume.
     """
     steps = np.asarray(spacing, float)
     if steps.shape != (3,) or not (steps > 0).all():

@@ -1,6 +1,6 @@
-"""One cache per device for what takes long to make: FFT plans, captured graphs, work arrays, prepared windows.
+"""One cache per device for objects that are slow to make: FFT plans, captured graphs, work arrays, prepared windows.
 
-All entries of a device share one budget in bytes. When it is exceeded, the least recently used entries are dropped.
+All entries of a device share one budget in bytes. If it is exceeded, the least recently used entries are dropped.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from .device import Device, free_memory, making
 
-#: The budget, as a part of the memory of a GPU, or of the memory that was free on the host at the first use.
+#: The budget, as a share of the memory of a GPU, or of the memory that is free on the host at the first use.
 SHARE = 1 / 16
-#: Bytes that an entry counts as at least: plans and graphs hold memory of the driver that it does not report.
+#: Smallest number of bytes that an entry counts, since plans and graphs hold memory that the driver does not report.
 SMALLEST = 16 << 20
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ _pools: dict[int | None, Pool] = {}
 
 
 def pool(gpu: int | None) -> Pool:
-    """The cache of a GPU by its number, or of the host (None)."""
+    """Return the cache of a GPU by its number, or of the host (None)."""
     with _lock:
         if gpu not in _pools:
             _pools[gpu] = Pool(gpu)
@@ -34,7 +34,7 @@ def pool(gpu: int | None) -> Pool:
 
 
 def forget() -> None:
-    """Drop every entry that is not in use, on all devices."""
+    """Drop all entries that are not in use, on all devices."""
     with _lock:
         pools = list(_pools.values())
     for one in pools:
@@ -43,7 +43,7 @@ def forget() -> None:
 
 @contextlib.contextmanager
 def holding() -> Iterator[list[Any]]:
-    """Collect what `Pool.get` returns to this thread: a captured graph must keep these objects as long as it lives."""
+    """Collect the objects that `Pool.get` returns to this thread, since a captured graph must keep them alive."""
     held: list[Any] = []
     before, _thread.held = getattr(_thread, "held", None), held
     try:
@@ -53,7 +53,9 @@ def holding() -> Iterator[list[Any]]:
 
 
 class _Entry:
-    """A cached value; `nbytes` is 0 until it is made, and `used` marks the end of its last exclusive use on a GPU."""
+    """A cached value; `nbytes` is 0 until the value is made, and `used` is an event after its last exclusive use on a
+    GPU.
+    """
 
     __slots__ = ("lock", "nbytes", "used", "value")
 
@@ -75,29 +77,29 @@ class Pool:
         with device.current():
             memory = free_memory(device.xp) if gpu is None else device.xp.cuda.runtime.memGetInfo()[1]
         self._device, self.budget = device, int(SHARE * memory)
-        self._lock = threading.RLock()  # a finalizer may return a value while this thread is in here
-        # Shared entries by (key, 0), those for exclusive use by (key, id of the value); the least recently used first.
+        self._lock = threading.RLock()  # a finalizer may call `give` while this thread holds the lock
+        # The least recently used first. A shared entry has the key (key, 0), an exclusive one (key, id of the value).
         self._entries: OrderedDict[tuple[Hashable, int], _Entry] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all entries that are cached and not in exclusive use."""
+        """Bytes of all cached entries that are not in exclusive use."""
         with self._lock:
             return sum(entry.nbytes for entry in list(self._entries.values()))
 
     def get(self, key: Hashable, make: Callable[[], T], nbytes: int) -> T:
-        """The value under `key` that all threads share; `make` is called where there is none.
+        """Return the value of `key`, which all threads share; `make` is called if there is none.
 
-        The caller that makes an entry keeps it, even if it is larger than the budget, until another one is made.
+        A new entry stays in the cache until another one is made, even if it is larger than the budget.
 
         Parameters
         ----------
         key : hashable
-            Must name the thread and the stream as well, where the value serves only one at a time.
+            The key. If only one thread or stream may use the value at a time, the key must contain its name.
         make : callable
-            Called once, while other threads that want the same key wait.
+            Makes the value. It is called once, while other threads that need the same key wait.
         nbytes : int
-            Bytes that the value holds, about.
+            Approximate bytes that the value holds.
         """
         with self._lock:
             entry = self._entries.get((key, 0)) or self._entries.setdefault((key, 0), _Entry())
@@ -115,7 +117,7 @@ class Pool:
 
     @contextlib.contextmanager
     def lend(self, key: Hashable, make: Callable[[], T], nbytes: int) -> Iterator[T]:
-        """A value for exclusive use: an idle one of that key, or a new one. Inside a CUDA stream it is safe to use."""
+        """Yield a value for exclusive use: an idle one of that key, or a new one."""
         value = self.take(key)
         if value is None:
             value = self._made(make)
@@ -125,7 +127,9 @@ class Pool:
             self.give(key, value, nbytes)
 
     def take(self, key: Hashable) -> Any:
-        """An idle value of that key, or None. The current stream waits for the stream that used it last."""
+        """Return an idle value of that key, or None; the current stream waits for the stream that used the
+        value last.
+        """
         with self._lock:
             at = next((at for at in list(self._entries)[::-1] if at[1] and at[0] == key), None)
             entry = None if at is None else self._entries.pop(at)
@@ -136,7 +140,7 @@ class Pool:
         return entry.value
 
     def give(self, key: Hashable, value: Any, nbytes: int, stream: Any = None) -> None:
-        """Make a value idle that was used last on `stream`, by default the current one."""
+        """Make a value idle; `stream` used it last, by default the current one."""
         used = None
         if self._device.gpu is not None:
             with self._device.current():
@@ -146,9 +150,9 @@ class Pool:
         self._shrink(self.budget)
 
     def clear(self) -> None:
-        """Drop every entry that is not in use."""
+        """Drop all entries that are not in use."""
         self._shrink(0)
-        self._shrink(0)  # what the dropped graphs had taken and returned
+        self._shrink(0)  # dropped graphs have returned their own entries
 
     def _made(self, make: Callable[[], T]) -> T:
         try:
@@ -158,7 +162,7 @@ class Pool:
             return make()
 
     def _shrink(self, budget: int, spare: _Entry | None = None) -> None:
-        """Drop the least recently used entries but `spare` until the others fit, or all have gone."""
+        """Drop the least recently used entries, except `spare`, until the rest fits in the budget."""
         dropped = []
         with self._lock:
             excess = self.nbytes - budget

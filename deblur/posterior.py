@@ -1,22 +1,22 @@
 """The posterior standard deviation of each pixel of a restored image.
 
-The model. The image is g = H f + n with white Gaussian noise n of standard deviation σ. A priori the scene is white
-and Gaussian about its prior mean with precision λ/σ² (standard deviation σ/√λ). Given g, the scene is Gaussian about
-the Tikhonov solution f_λ with the covariance
+The model: the image is g = H f + n with white Gaussian noise n of standard deviation σ. A priori the scene is white
+and Gaussian about its prior mean, with standard deviation σ/√λ. Given g, the scene is Gaussian about the Tikhonov
+solution f_λ with the covariance
 
     C = σ² (HᵀH + λI)⁻¹ .
 
-C depends on the blur, σ and λ, not on the image. Its diagonal lies between σ²/(‖H‖² + λ) and σ²/λ; a pixel that the
-data do not determine keeps the prior's σ/√λ. It is the error that the *model* expects: with an unsuitable λ or a wrong
-PSF it is wrong.
+C depends on the blur, σ and λ, but not on the image. Its diagonal is between σ²/(‖H‖² + λ) and σ²/λ; a pixel that the
+data do not determine keeps the prior's standard deviation σ/√λ. C describes the error that the *model* expects, so it
+is wrong if λ is unsuitable or the PSF is wrong.
 
-The other quadratic regularizers have a C too, with weights or a mask W (precision w/σ² of a pixel) and L the gradient
-or the second derivatives:
+The other quadratic regularizers have a covariance, too. With weights or a mask W (the noise of a pixel has the variance
+σ²/w), and with L the gradient or the second derivatives, it is
 
     C = σ² (HᵀWH + λLᵀL)⁻¹ .
 
-It is exact, without weights, from the decomposition H = U S Vᵀ where the method has one; for another L, ``fft`` and
-``dct`` replace λ by λ|l|², l the symbol of L:
+Without weights the diagonal is computed exactly if the method has a decomposition H = U S Vᵀ. For another L than the
+identity, ``fft`` and ``dct`` replace λ by λ|l|², where l is the symbol of L:
 
 ============= ==========================================================================================
 ``fft``       V is the Fourier transform, whose entries have one modulus: every pixel has the mean of
@@ -27,22 +27,22 @@ It is exact, without weights, from the decomposition H = U S Vᵀ where the meth
 ``cholesky``  HᵀWH + λLᵀL as a dense matrix, and the squares of its Cholesky factor's inverse summed down the columns
 ============= ==========================================================================================
 
-Every sum has positive terms only, so nothing cancels however small λ is.
+All sums have positive terms only, so there is no cancellation even for a small λ.
 
-Otherwise ``probing`` estimates the diagonal (`deblur.probing`).
+In all other cases ``probing`` estimates the diagonal (`deblur.probing`).
 
 Estimates that are not linear in the data (total variation, patches, networks, bounds) have no such C. For them
-``simulated`` gives the root mean square error, bias and noise together, by the parametric bootstrap [2]_. A scene f̃
-takes the place of the true one, is blurred, and gets new noise of the same strength. Restoring it with the same λ has a
-known error:
+``simulated`` estimates the root mean square error, which includes bias and noise, by the parametric bootstrap [2]_. A
+scene f̃ takes the place of the true scene: it is blurred, and new noise of the same strength is added. The error of its
+restoration with the same λ is known:
 
     e_i = restore(H f̃ + n_i; λ) − f̃ ,   s = mean_i e_i² ,   std² = c² s^(1−w) S^w ,
 
-the mean taken over neighbouring pixels, too, and S that of s over the frame: where f̃ is smooth by mistake the data do
-not contradict it, so that s varies more than the errors do. An estimate is smoother than the truth, and its bias would
-be too small; f̃ is therefore restored at λ/2, which adds about as much detail as the estimate lacks. The factor c
-corrects the rest; c and w were fitted on photographs, and ``benchmarks/bench_posterior.py`` measures on others how many
-true errors lie within two deviations.
+The mean in s also includes neighbouring pixels, and S is the mean of s over the frame. S is needed since s varies more
+than the true errors: where f̃ is wrongly smooth, the data do not contradict it. An estimate is smoother than the truth,
+so that the bias would be too small. Therefore f̃ is restored at λ/2, which adds about as much detail as the estimate
+lacks. The factor c corrects the rest. c and w were fitted to photographs; ``benchmarks/bench_posterior.py`` measures on
+other photographs how many true errors are within two standard deviations.
 
 References
 ----------
@@ -81,38 +81,40 @@ QUADRATIC = (*FORMULA, *(name for name in REGULARIZERS if is_quadratic(name) and
 EXACT = ("fft", "dct", "dst", "kronecker", "cholesky")
 POSTERIOR_METHODS = ("auto", *EXACT, "simulated", "probing")
 
-#: The methods whose estimates are simulated, and c; of a quadratic regularizer with bounds it is 1.25.
+#: The factor c of each method whose estimates are simulated; for a quadratic regularizer with bounds it is 1.25.
 FACTORS = {"tv": 1.15, "tv-aniso": 1.15, "tv2": 1.35, "collaborative": 1.85}
-WHOLE = 0.3  # w
+WHOLE = 0.3  # the exponent w
 
 _SPECTRA = {"fft": fourier, "dct": cosine, "dst": sine, "kronecker": kronecker}
 
 
 @dataclass(frozen=True, eq=False)
 class PosteriorStd:
-    """The posterior standard deviation of a scene, pixel by pixel; in the image's units.
+    """The posterior standard deviation of each pixel of a scene, in the units of the image.
 
     Attributes
     ----------
     std : (M, N) array
-        Within the frame of the image.
+        The standard deviation inside the frame of the image.
     scene_std : (P, Q) array
-        Of the whole scene (`Blur.scene_shape`): larger than the image for boundary "unknown".
+        The standard deviation of the whole scene (`Blur.scene_shape`), which is larger than the image for boundary
+        "unknown".
     method : str
-        How it was computed: one of "fft", "dct", "dst", "kronecker", "cholesky", "probing", "simulated".
+        The method: one of "fft", "dct", "dst", "kronecker", "cholesky", "probing", "simulated".
     exact : bool
-        True unless it is an estimate.
+        True if the standard deviation was computed exactly, False if it was estimated.
     standard_error : (M, N) array or None
-        One standard deviation of the estimate's own error; None if it is exact.
+        The standard error of `std` if it was estimated; None if it is exact.
     noise : float
-        The σ used.
+        The standard deviation σ of the noise that was used.
     noise_source : str
         "given" or "estimated".
     lam : float
-        In the units that `deblur.reconstruct` gives.
+        λ, in the units of `deblur.reconstruct`.
     regularizer : str
+        The regularizer, or the nonlinear method.
     probes : int
-        Random probes used, or images simulated; 0 if exact.
+        Number of random probes or simulated images; 0 if exact.
     """
 
     std: Array
@@ -145,49 +147,51 @@ def posterior_std(
     seed: int | None = 0,
     callback: Callable[[int], None] | None = None,
 ) -> PosteriorStd:
-    """Standard deviation of the error of each pixel of a restored image; `deblur.posterior` describes the model.
+    """Return the standard deviation of the error of each pixel of a restored image.
 
-    For quadratic regularizers it is the posterior standard deviation of the model; for estimates that are not linear
-    in the data, the root mean square error on simulated images that resemble the given one.
+    For a quadratic regularizer it is the posterior standard deviation of the model in `deblur.posterior`. For an
+    estimate that is not linear in the data it is the root mean square error of simulated images that resemble the given
+    one.
 
     Parameters
     ----------
     of : Result or Problem
-        What was restored: a Result of `deblur.solve`, whose λ, regularizer, prior, weights and bounds are used; or a
-        `deblur.problem.Problem`, such as ``Problem(blur, 1e-3)``, whose dtype and device are computed with.
+        A Result of `deblur.solve`, or a `deblur.problem.Problem` such as ``Problem(blur, 1e-3)``. It determines λ,
+        regularizer, prior, weights and bounds, and the dtype and device of the computation.
     noise : float, optional
-        Standard deviation σ of the noise, on the scale of the image, where the weights are one. By default the one that
-        λ of the Result was chosen with, and else it is estimated from `image` (`deblur.tuning.estimate_noise`).
+        Standard deviation σ of the noise at weight one, on the scale of the image. By default it is estimated from
+        `image` (`deblur.tuning.estimate_noise`) if that is given. Otherwise it is the noise with which the λ of the
+        Result was chosen.
     image : (M, N) array, optional
-        The blurred image. Nonlinear estimates need it.
+        The blurred image. Estimates that are not linear in the data need it.
     method : {"auto", "fft", "dct", "dst", "kronecker", "cholesky", "simulated", "probing"}
-        ``"auto"`` takes an exact method where there is one, "cholesky" for up to 48 x 48 unknowns, and "probing"
-        otherwise; "simulated" for nonlinear estimates, and only for those.
+        ``"auto"`` chooses an exact method if there is one ("cholesky" only for up to 48 x 48 unknowns), and "probing"
+        otherwise. For estimates that are not linear in the data, and only for these, it is "simulated".
     probes : int, optional
-        Random probes of "probing" (64 by default), or images that "simulated" restores (4 by default; one solve
-        more); an even number from 4. The error falls with its root; of fewer than 16 probes `standard_error` is rough.
+        Number of random probes of "probing" (64 by default), or of images that "simulated" restores (4 by default, with
+        one more solve); an even number >= 4. The error decreases with its square root. With fewer than 16 probes
+        `standard_error` is rough.
     seed : int or None
-        Of the probes; None draws anew each time.
+        Seed of the probes; None gives other probes at each call.
     callback : callable, optional
         Called with the number of completed probes or simulated images.
 
     Returns
     -------
     PosteriorStd
-        Of the dtype and on the device of the Result's image, or of the Problem.
+        The standard deviation, with the dtype and device of the Result's image, or of the Problem.
 
     Raises
     ------
     TypeError
-        If `of` is neither a Result nor a Problem, for instance a blur: λ belongs to its regularizer.
+        If `of` is neither a Result nor a Problem.
     ValueError
-        For λ that is not above zero, neither σ nor an image, an unknown method, a method that cannot serve, an estimate
-        that has no deviation, weights that are negative or zero everywhere, or a number of probes that is odd or
-        below 4.
+        If λ is not above zero, σ and image are both missing, the method is unknown or cannot be used, the estimate has
+        no standard deviation, weights are negative or zero everywhere, or the number of probes is odd or below 4.
     ConvergenceError
-        If a probe could not be solved for: λ is too small to iterate.
+        If the solve of a probe did not converge, since λ is too small.
     InsufficientMemoryError
-        If the matrix of method "cholesky" would not fit.
+        If the matrix of method "cholesky" would not fit in memory.
 
     Examples
     --------
@@ -216,15 +220,15 @@ def posterior_std(
         raise ValueError("the noise's standard deviation is needed: give noise=... or the blurred image=...")
     sigma, xp = float(noise), problem.xp
     name = method
-    if method == "auto":  # an exact method that serves, the cheapest first
+    if method == "auto":  # an exact method that can be used, the cheapest first
         small = math.prod(operator.scene_shape) <= 48 * 48
         names = ("simulated", *_SPECTRA, "cholesky" if small else "probing")
         name = next((name for name in names if _refuses(name, problem, regularizer) is None), "simulated")
     if (reason := _refuses(name, problem, regularizer)) is not None:
-        raise ValueError(f"method {name!r} cannot serve here: {reason}")
+        raise ValueError(f"method {name!r} cannot be used here: {reason}")
     error = None
     count = int(probes or (4 if name == "simulated" else 64))
-    rng, report = generator(seed), callback or (lambda completed: None)  # numbers of the host: one seed, one result
+    rng, report = generator(seed), callback or (lambda completed: None)  # the host draws the numbers
     with all_cores(), problem.device.current():
         if name == "simulated":
             g = xp.asarray(_plain(image, operator.image_shape)).astype(dtype)
@@ -232,7 +236,7 @@ def posterior_std(
         elif name == "probing":
             diagonal, deviation = probe(problem, count, rng, report)
             std = sigma * xp.sqrt(diagonal)
-            # To first order: the error of a root is the error over twice the root.
+            # To first order, the error of a square root is the error over twice the root.
             error = sigma * deviation / (2 * xp.sqrt(diagonal))
         else:
             std = sigma * xp.sqrt(_diagonal(problem, name))
@@ -252,7 +256,7 @@ def posterior_std(
 
 
 def _stated(of: Result | Problem) -> tuple[Problem, str]:
-    """The problem whose estimate is in question, checked, and its regularizer or method."""
+    """Return the checked problem of the estimate, and its regularizer or method."""
     problem = getattr(of, "problem", of)
     if not isinstance(problem, Problem):
         raise TypeError(
@@ -288,7 +292,7 @@ def _stated(of: Result | Problem) -> tuple[Problem, str]:
 
 
 def _plain(image: Array | None, shape: tuple[int, ...]) -> Array:
-    """The image that the simulated ones resemble."""
+    """Return the checked image that the simulated images should resemble."""
     if image is None:
         raise ValueError("the blurred image=... is needed: the simulated images resemble it")
     image = as_real(image, "the image")
@@ -304,7 +308,9 @@ def _plain(image: Array | None, shape: tuple[int, ...]) -> Array:
 def _simulated(
     problem: Problem, name: str, g: Array, sigma: float, rng: np.random.Generator, count: int, report: Counted
 ) -> tuple[Array, Array]:
-    """(the deviation of each pixel of a scene, the standard error of that), by `count` simulated images like `g`."""
+    """Return the standard deviation of each pixel of a scene and its standard error, from `count` simulated images like
+    `g`.
+    """
     xp, operator, weights = problem.xp, problem.operator, problem.fidelity.weights
     method = METHODS[name]
     truth = method.prepare(replace(problem, lam=0.5 * problem.lam)).solve(g[None, None]).scene[0, 0]
@@ -323,13 +329,13 @@ def _simulated(
     local = xp.maximum(stack.mean(axis=0), np.finfo(g.dtype).tiny)
     whole = float(local[operator.crop].mean())
     std = FACTORS.get(name, 1.25) * xp.sqrt(local ** (1 - WHOLE) * whole**WHOLE)
-    # To first order, for a power of an estimate with an error.
+    # To first order, the relative error of s^p is p times the relative error of s.
     error = (1 - WHOLE) / 2 * std * stack.std(axis=0, ddof=1) / (np.sqrt(count) * local)
     return std, error
 
 
 def _refuses(name: str, problem: Problem, regularizer: str) -> str | None:
-    """Why a method cannot serve, in words; None if it can."""
+    """Return the reason in words why a method cannot be used; None if it can."""
     if problem.regularizer not in QUADRATIC or problem.bounds is not None:
         if name != "simulated":
             return "the estimate is not linear in the data; use 'simulated'"
@@ -349,7 +355,7 @@ def _refuses(name: str, problem: Problem, regularizer: str) -> str | None:
 
 
 def _diagonal(problem: Problem, name: str) -> Array:
-    """diag (HᵀWH + λLᵀL)⁻¹ by an exact method, of the scene's shape."""
+    """Return diag (HᵀWH + λLᵀL)⁻¹ by an exact method, with the shape of the scene."""
     if name == "cholesky":
         return _cholesky(problem)
     xp, form = problem.xp, problem.linear_form
@@ -357,7 +363,7 @@ def _diagonal(problem: Problem, name: str) -> Array:
         parts = [np.linalg.svd(matrix, full_matrices=True) for matrix in form.blur.axis_matrices()]
         vectors = [vt.T for _, _, vt in parts]
         padded = [np.pad(values, (0, len(vt) - len(values))) for _, values, vt in parts]
-        s = xp.asarray(reduce(np.multiply.outer, padded))  # H x = 0 for the others
+        s = xp.asarray(reduce(np.multiply.outer, padded))  # zero for the null space of H
     else:
         s = _SPECTRA[name].decompose(form.blur, np.dtype(np.float64), problem.device).singular_values
     squares = reduce(xp.add.outer, (first_difference_power(n, name == "fft", xp) for n in s.shape))
@@ -367,7 +373,7 @@ def _diagonal(problem: Problem, name: str) -> Array:
     if name != "kronecker":
         transform, kind = (scipy.fft.idct, 2) if name == "dct" else (scipy.fft.dst, 1)
         vectors = [transform(np.eye(n), type=kind, axis=0, norm="ortho") for n in problem.operator.image_shape]
-    for axis, columns in enumerate(vectors):  # the eigenvectors are outer products of them
+    for axis, columns in enumerate(vectors):  # the eigenvectors are outer products of the columns
         squares = xp.asarray(drawn(problem, columns.T, axes=1).T ** 2)
         inverse = xp.moveaxis(xp.tensordot(squares, inverse, (1, axis)), 0, axis)
     return inverse

@@ -1,20 +1,22 @@
-"""The diagonal of an inverse (HᵀWH + λLᵀL)⁻¹, estimated from products with random vectors: see `deblur.posterior`.
+"""Estimate the diagonal of an inverse (HᵀWH + λLᵀL)⁻¹ from products with random vectors; see `deblur.posterior`.
 
-`probe` estimates the diagonal of D = (HᵀWH + λLᵀL)⁻¹ in two ways, each with half of the probes, and takes
-their mean, weighted at each pixel by the inverse of their variances:
+`probe` estimates the diagonal of D = (HᵀWH + λLᵀL)⁻¹ in two ways, each with half of the probes. It returns their mean,
+weighted at each pixel by the inverse variances.
 
-*Random signs* z [1]_: z ∘ Dz has the mean diag D. A control variate reduces its variance: let T be the same inverse on
-a torus around the scene, where it is diagonal in frequency and its diagonal constant, t. Then t + z ∘ (Dz − Tz) has the
-same mean, and D and T differ only near the scene's borders. For a large λ this estimate is far the better one.
+*Random signs* z [1]_: z ∘ Dz has the mean diag D. A control variate reduces its variance. Let T be the same inverse on
+a torus around the scene. T is diagonal in frequency, and its diagonal is a constant t. Then t + z ∘ (Dz − Tz) has the
+same mean, and D and T differ only near the borders of the scene. For a large λ this estimate is much the better one.
 
-*Samples* of the posterior [2]_: f = D (Hᵀ√W n + √λ Lᵀm) with white noise n and m, whose square has the mean diag D.
-For every λ, k of them give the deviation to 1/√(2k) of itself.
+*Samples* of the posterior [2]_: f = D (Hᵀ√W n + √λ Lᵀm) with white noise n and m. The mean of f² is diag D. For any λ,
+k samples give the standard deviation with a relative error of 1/√(2k).
 
-Each probe takes one solve. Without weights and for L = I that is one with HHᵀ + λI, by the preferred exact method:
+Each probe takes one solve. Without weights and for L = I, the preferred exact method solves with HHᵀ + λI:
 Dz = (z − Hᵀ(HHᵀ + λI)⁻¹Hz)/λ, and for a scene f₀ drawn from the prior, f₀ + Hᵀ(HHᵀ + λI)⁻¹(n − Hf₀) is a sample.
-Otherwise it is conjugate gradients, preconditioned by T. The variance of the first estimate comes from its scatter,
-pooled over neighbouring pixels; that of the second is known; together they give the standard error. Weights that come
-from the estimates themselves, and the root, leave a bias towards small values of a fraction of that error.
+In other cases conjugate gradients, preconditioned by T, solve with D⁻¹.
+
+The variance of the first estimate is measured from its scatter, averaged over neighbouring pixels. The variance of the
+second is known. Both together give the standard error. Since the weights come from the estimates themselves, and a
+square root is taken, the result is biased towards small values by a fraction of the standard error.
 
 References
 ----------
@@ -43,24 +45,26 @@ from .solvers.start import smoothed
 from .terms import DIFFERENCES, REGULARIZERS, adjoint_differences, counted
 from .vector_ops import Systems
 
-Counted = Callable[[int], None]  # called with the probes completed so far
+Counted = Callable[[int], None]  # called with the number of completed probes
 
 
 def drawn(problem: Problem, u: Array, axes: int | None = None) -> Array:
-    """Scenes, or with one axis their lines, from what the prior takes for independent numbers."""
+    """Return scenes (or, with `axes=1`, their lines) for independent numbers u: Bu for the prior "natural", else u."""
     natural = problem.regularizer == "natural"
     return scenes(u, problem.operator.boundary, axes or problem.axes) if natural else u
 
 
 def probe(problem: Problem, probes: int, rng: np.random.Generator, report: Counted) -> tuple[Array, Array]:
-    """Estimates of diag (HᵀWH + λLᵀL)⁻¹ and of their standard deviation, of the scene's shape, in float64."""
+    """Return estimates of diag (HᵀWH + λLᵀL)⁻¹ and of their standard deviation, with the shape of the scene, in
+    float64.
+    """
     xp, shape = problem.xp, problem.operator.scene_shape
     torus = _Preconditioner(problem)
     draw = _quadratic_draws(problem, rng, torus) if problem.asked else _linear_draws(problem, rng)
     signs_sum, signs_square, sample_sum = (xp.zeros(shape) for _ in range(3))
-    left = count = probes // 2  # of either kind
+    left = count = probes // 2  # of each kind
     while left:
-        k = min(4, left)  # signs and as many samples are solved for together
+        k = min(4, left)  # k signs and k samples are solved for together
         left -= k
         z = xp.asarray((rng.integers(0, 2, (k, *shape)) * 2 - 1).astype(problem.dtype))
         inverse, sample = draw(z)
@@ -71,12 +75,12 @@ def probe(problem: Problem, probes: int, rng: np.random.Generator, report: Count
         report(probes - 2 * left)
     first, second = signs_sum / count, sample_sum / count
     v1 = smoothed((signs_square - count * first * first).clip(0, None) / ((count - 1) * count), problem.axes)
-    v2 = 2 * second * second / count  # of the mean of `count` squares of normal numbers
+    v2 = 2 * second * second / count  # variance of the mean of `count` squared normal numbers
     return ((v2 * first + v1 * second) / (v1 + v2)).clip(*torus.bounds), xp.sqrt(v1 * v2 / (v1 + v2))
 
 
 class _Preconditioner:
-    """T = R (w̄ |h|² + λ|l|²)⁻¹ Rᵀ, R the restriction of a torus to the scene, w̄ the mean weight."""
+    """T = R (w̄ |h|² + λ|l|²)⁻¹ Rᵀ, where R restricts a torus to the scene and w̄ is the mean weight."""
 
     def __init__(self, problem: Problem) -> None:
         form, lam, w = problem.linear_form, problem.lam, problem.fidelity.weights
@@ -84,10 +88,11 @@ class _Preconditioner:
         self._domain = domain = TorusDomain(operator.mean_blur, problem.dtype, problem.device)
         weight, most = (1.0, 1.0) if w is None else (float(w.mean()), float(w.max()))
         prior = domain.symbol(REGULARIZERS[form.regularizer][0].differences)
-        if problem.regularizer == "natural":  # B, as a blur
+        if problem.regularizer == "natural":  # the power spectrum of B
             mixed = domain.torus.power(reduce(np.multiply.outer, [TAPS] * problem.axes))
         self._inverse = (mixed * domain.inverse(weight, lam * prior)).astype(problem.dtype)
-        self.diagonal = float(domain.torus.synthesise(self._inverse).ravel()[0])  # its one value there
+        self.diagonal = float(domain.torus.synthesise(self._inverse).ravel()[0])  # constant on the torus
+
         # The diagonal of the inverse lies between the inverses of the largest and smallest eigenvalue.
         norm = (operator.boundary.weight * operator.norm_bound) ** 2
         least = float(mixed.min()) / (most * norm + lam * float(prior.max()))
@@ -101,10 +106,10 @@ _Draw = Callable[[Array], tuple[Array, Array]]
 
 
 def _linear_draws(problem: Problem, rng: np.random.Generator) -> _Draw:
-    """From signs z, (Dz, as many samples of the posterior), for D = (HᵀH + λI)⁻¹."""
+    """Return a function of signs z whose value is (Dz, as many samples of the posterior), for D = (HᵀH + λI)⁻¹."""
     whole, problem = problem, problem.linear_form
     operator, xp, dtype, lam = problem.operator, problem.xp, problem.dtype, problem.lam
-    # The residual amounts to an error of D of at most 1/(2 √λ) times itself, a thousandth here.
+    # A residual r causes a relative error of D of at most r/(2 √λ), which is a thousandth here.
     rtol = min(1e-4, max(1e-3 * math.sqrt(lam) / operator.norm_bound, 20 * float(np.finfo(dtype).eps)))
     problem = replace(problem, stop=Stop(rtol=rtol))
     factor = METHODS[choose(problem).method].prepare(problem)
@@ -124,7 +129,7 @@ def _linear_draws(problem: Problem, rng: np.random.Generator) -> _Draw:
 
 
 def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _Preconditioner) -> _Draw:
-    """The same for D = (HᵀWH + λLᵀL)⁻¹, by conjugate gradients to a ten-thousandth in the energy norm."""
+    """Return such a function for D = (HᵀWH + λLᵀL)⁻¹, by conjugate gradients to 1e-4 in the energy norm."""
     operator, weights, xp, dtype = problem.operator, problem.fidelity.weights, problem.xp, problem.dtype
     root = 1.0 if weights is None else xp.sqrt(weights)
     kind, wraps = REGULARIZERS[problem.regularizer][0].differences, operator.boundary.wraps

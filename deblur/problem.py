@@ -1,29 +1,28 @@
-"""The problem that every solver receives, and the solution that it returns.
+"""The problem that a solver receives, and the solution that it returns.
 
-Arrays are frames (k, c, *space): k images, their c colours, and the axes of space, one for lines, two for images and
-three for volumes. Where shapes are written (k, c, M, N), M and N stand for any of them.
+Arrays are frames (k, c, *space): k images, their c colours, and the spatial axes: one for lines, two for images and
+three for volumes. In a shape written as (k, c, M, N), M and N stand for all spatial axes.
 
 Every method minimises
 
     D(W; H f + b, g) + λ R(L f)   subject to   lo ≤ f ≤ hi
 
-over the scene f. D with its weights and background is the `fidelity` (`deblur.terms.DataFidelity`), R∘L the
-`regularizer`. The linear
-formula f = Hᵀ(HHᵀ + λI)⁻¹ g is the case of least squares and the identity, with λ on the scale of
-‖Hf − g‖² + λ‖f‖²: the ½ of both terms cancel. Its other form, ``formula="hht"``, f = (HHᵀ + λI)⁻¹Hᵀ g, minimises
-nothing.
+over the scene f. D with its weights and background is the `fidelity` (`deblur.terms.DataFidelity`), and R∘L is the
+`regularizer`. The linear formula f = Hᵀ(HHᵀ + λI)⁻¹ g is the case of least squares with the identity. It minimises
+‖Hf − g‖² + λ‖f‖², since the factors ½ of both terms cancel. Its other form, ``formula="hht"``, is
+f = (HHᵀ + λI)⁻¹Hᵀ g; it does not minimise an objective.
 
-A solver module offers three functions, and one row of `deblur.methods.METHODS` names it:
+A row of `deblur.methods.METHODS` names a solver module, which has three functions:
 
 ``refuses(problem)``
-    None if the method serves this problem, else the reason in words.
+    Returns None if the method can solve this problem, else the reason in words.
 ``memory(problem)``
-    The bytes that set-up and solve need at once.
+    Returns the largest number of bytes that set-up and solve need at the same time.
 ``prepare(problem)``
-    A `Factor`: all that does not depend on the image, kept for reuse. Solving changes nothing in it, so that threads
+    Returns a `Factor`: all data that do not depend on the image, for reuse. A solve does not change it, so that threads
     may share it.
 
-A solver solves and counts iterations. `deblur.verify` measures the residual that a user sees, with the operator.
+A solver solves and counts iterations. `deblur.verify` measures the residual that a user sees, with the operator alone.
 """
 
 from __future__ import annotations
@@ -59,34 +58,34 @@ if TYPE_CHECKING:
 FORMULAS = ("tikhonov", "hht")
 FLOAT64 = np.dtype(np.float64)
 
-#: A denoiser: called with an image and the standard deviation of the noise in it, returns the image
-#: without the noise, of the same shape. Grey images come as (P, Q), colour as (P, Q, C).
+#: A function of an image and the standard deviation of its noise that returns the image without noise, in the same
+#: shape: (P, Q) for grey images, (P, Q, C) for colour.
 Denoiser = Callable[[Array, float], Array]
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Stopping rule of an iteration."""
+    """The stopping rule of an iteration."""
 
-    #: Relative residual at which the iteration may stop; None is the method's default.
+    #: Relative residual at which the iteration may stop; None for the method's default.
     rtol: float | None = None
-    #: Most iterations (sweeps); None is the method's default.
+    #: Largest number of iterations (sweeps); None for the method's default.
     max_iterations: int | None = None
-    #: Called with (iterations so far, relative residual).
+    #: Function that is called with (iterations so far, relative residual).
     callback: Callable[[int, float], None] | None = field(default=None, compare=False)
     #: Factor by which the method's default tolerance is relaxed.
     looser: float = 1.0
-    #: Whether Richardson-Lucy stops at each pixel by gradient consensus.
+    #: True if Richardson-Lucy stops at each pixel separately, by gradient consensus.
     consensus: bool = False
 
     def report(self, iteration: int, residual: float) -> None:
-        """Call the callback, if there is one."""
+        """Call the callback if there is one."""
         if self.callback is not None:
             self.callback(iteration, residual)
 
 
 def check_bounds(bounds: Iterable[float] | str | None) -> tuple[float, float] | None:
-    """Bounds in the form of `Problem.bounds`: (lo, hi), or None for none."""
+    """Return bounds as in `Problem.bounds`: (lo, hi) or None; raise TypeError or ValueError if they are invalid."""
     if bounds is None:
         return None
     if isinstance(bounds, str):
@@ -104,14 +103,16 @@ def check_bounds(bounds: Iterable[float] | str | None) -> tuple[float, float] | 
 
 @dataclass(frozen=True)
 class Problem:
-    """One deblurring problem, without the image. Compared by value; pickles if its callback and denoiser do.
+    """A deblurring problem without the image.
+
+    Problems are compared by value. A problem can be pickled if its callback and its denoiser can.
 
     Attributes
     ----------
     operator : Operator
-        H.
+        The operator H.
     lam : float
-        λ ≥ 0, in the units that `deblur.reconstruct` gives.
+        λ ≥ 0, in the units of `deblur.reconstruct`.
     regularizer : str
         R∘L: a name in `deblur.terms.REGULARIZERS`, or one without a value ("natural", "denoiser", "patches").
     fidelity : DataFidelity
@@ -119,21 +120,23 @@ class Problem:
     bounds : (float, float) or None
         lo and hi; either may be infinite.
     denoiser : callable or None
-        For the regularizer "denoiser": ``denoiser(image, sigma)``.
+        The function ``denoiser(image, sigma)`` of the regularizer "denoiser".
     formula : {"tikhonov", "hht"}
-        Of the linear formula.
+        The form of the linear formula.
     inverse : bool
-        Form (HHᵀ + λI)⁻¹ and multiply by it, with the methods that can: slower, for demonstration.
+        True to form (HHᵀ + λI)⁻¹ and multiply by it, which is slower and serves demonstration. Not all methods can.
     dtype : dtype
-        float32 or float64, of all arrays.
+        float32 or float64, the dtype of all arrays.
     device : Device
+        The device of all arrays.
     frames : int
-        Images that will be solved for together; used by the choice of method, and by `pcg` to see what set-up pays.
+        Number of images that are solved for together. The choice of method depends on it, and the set-up of `pcg`.
     reuse : bool
-        Whether more images follow, so that the factor will be used again.
+        True if more images follow, so that the factor is used again.
     stop : Stop
+        The stopping rule.
     noise : NoiseModel or None
-        The noise, and what an error of the PSF leaves; None if nothing needs it.
+        The noise, including the effect of the PSF's error; None if no method needs it.
     """
 
     operator: Operator
@@ -153,7 +156,7 @@ class Problem:
 
     @property
     def xp(self) -> ModuleType:
-        """numpy or cupy: where arrays are made."""
+        """The array module of the problem's arrays: numpy or cupy."""
         return self.device.xp
 
     @property
@@ -166,44 +169,44 @@ class Problem:
 
     @property
     def axes(self) -> int:
-        """Axes of space: 1 for lines, 2 for images, 3 for volumes."""
+        """The number of spatial axes: 1 for lines, 2 for images, 3 for volumes."""
         return len(self.operator.image_shape)
 
     @property
     def sizes(self) -> tuple[float, ...]:
-        """Bytes of an image, a scene, the torus of H, what H keeps, and what a product takes beside its result."""
+        """The bytes of an image, a scene, the torus of H, the cached data of H, and the work arrays of a product."""
         operator, blur = self.operator, self.operator.mean_blur
         shapes = blur.image_shape, blur.scene_shape, blur.torus(self.device).lengths
         image, scene, torus = (math.prod(shape) * self.dtype.itemsize for shape in shapes)
-        if isinstance(operator, VaryingBlur):  # the spectra of all PSFs that are mixed, and the weight of each
+        if isinstance(operator, VaryingBlur):  # the spectrum and the weights of each PSF
             kept = operator.terms * ((2 * operator.channels if operator.channels else 1) * torus + image)
             return image, scene, torus, kept, 6.0 * torus
         return image, scene, torus, torus, self.axes * torus
 
     @property
     def strength(self) -> str:
-        """λ in words, without a unit: a solver has the problem divided by powers of two."""
+        """λ in words, in units of ‖H‖², which hold for the normalised problem of a solver, too."""
         return f"λ = {self.lam / self.operator.norm_bound / self.operator.norm_bound:.3g} ‖H‖²"
 
     def computed_in(self, dtype: DTypeLike) -> Problem:
-        """The same problem in another dtype."""
+        """Return the same problem in another dtype."""
         w = self.fidelity.weights
         fidelity = replace(self.fidelity, weights=None if w is None else w.astype(dtype))
         return replace(self, dtype=np.dtype(dtype), fidelity=fidelity)
 
     @property
     def early(self) -> float:
-        """The residual at which an iteration may stop before the image is right: `rtol` above 1e-6; else 0."""
+        """`rtol` if it is above 1e-6, so that an iteration may stop before the image is accurate; else 0."""
         return rtol if (rtol := self.stop.rtol or 0.0) > 1e-6 else 0.0
 
     @property
     def quadratic(self) -> bool:
-        """Whether the minimiser solves one linear system."""
+        """True if the minimiser is the solution of one linear system."""
         return self.fidelity.name == "gaussian" and self.bounds is None and is_quadratic(self.regularizer)
 
     @property
     def asked(self) -> list[str]:
-        """What the linear formula cannot serve, in words."""
+        """The parts of the problem, in words, that the linear formula cannot include."""
         parts = {
             "weights or a mask": self.fidelity.weights is not None,
             f"the data term {self.fidelity.name!r}": self.fidelity.name != "gaussian",
@@ -215,13 +218,15 @@ class Problem:
 
     @property
     def linear_form(self) -> Problem:
-        """The problem that linear methods solve: with the regularizer "natural" that for u (f = Bu), else itself."""
+        """The problem that linear methods solve: for the regularizer "natural" that of u with f = Bu, else this
+        problem.
+        """
         if self.regularizer != "natural":
             return self
         return replace(self, operator=coloured(self.blur), regularizer="identity")
 
     def normal(self, f: Array) -> Array:
-        """(HᵀWH + λLᵀL) f for scenes (..., P, Q), of a quadratic regularizer."""
+        """Return (HᵀWH + λLᵀL) f for scenes (..., P, Q), for a quadratic regularizer."""
         seen = self.operator.forward(f)
         if self.fidelity.weights is not None:
             seen = self.fidelity.weights * seen
@@ -232,14 +237,14 @@ class Problem:
         return combined(seen, f, b=self.lam)
 
     def right(self, g: Array) -> Array:
-        """HᵀW(g − b) for images (..., M, N): with `normal`, the system that a quadratic problem's minimiser solves."""
+        """Return HᵀW(g − b) for images (..., M, N), the right-hand side of the system `normal` f = HᵀW(g − b)."""
         seen = g - g.dtype.type(self.fidelity.background) if self.fidelity.background else g
         return self.operator.adjoint(seen if self.fidelity.weights is None else self.fidelity.weights * seen)
 
     def objective(self, g: Array, scene: Array, seen: Array | None = None) -> float:
-        """D + λR of a scene (k, c, P, Q) for frames (k, c, M, N), computed with the operator alone.
+        """Return D + λR of a scene (k, c, P, Q) for frames (k, c, M, N), computed with the operator alone.
 
-        NaN for a regularizer without a value (a denoiser). Bounds are ignored. `seen` is Hf, if known.
+        It is NaN for a regularizer without a value (a denoiser). Bounds are ignored. `seen` is Hf, if it is known.
         """
         value = self.fidelity.value(self.operator.forward(scene) if seen is None else seen, g)
         if not self.lam:
@@ -248,14 +253,19 @@ class Problem:
 
 
 def history_of(objective: ArrayLike, primal: ArrayLike, dual: ArrayLike = 0.0) -> np.recarray:
-    """A row for each iteration, with the fields `objective`, `primal` and `dual`; float64 on the host.
+    """Return a record array with one row for each iteration and the float64 fields `objective`, `primal` and `dual`.
 
     Parameters
     ----------
     objective : (iterations,) array
         D + λR at each iterate, as the solver computed it; NaN for a regularizer without a value (a denoiser).
     primal, dual : (iterations,) arrays
-        Relative primal and dual residuals (for a method without a dual, the relative change).
+        Relative primal and dual residuals; for a method without a dual residual, the relative change.
+
+    Returns
+    -------
+    (iterations,) recarray
+        On the host.
     """
     fields = [(name, np.float64) for name in ("objective", "primal", "dual")]
     return np.rec.fromarrays(np.broadcast_arrays(objective, primal, dual), dtype=fields)
@@ -263,37 +273,38 @@ def history_of(objective: ArrayLike, primal: ArrayLike, dual: ArrayLike = 0.0) -
 
 @dataclass(frozen=True)
 class Solution:
-    """Result of a solver, and from `residual` on what `deblur.verify` measures of it.
+    """The solution of a solver. `deblur.verify` measures the attributes from `residual` on.
 
     Attributes
     ----------
     scene : (k, c, P, Q) array
-        Scenes of the operator's `scene_shape`.
+        Scenes with the operator's `scene_shape`.
     iterations : int
-        Iterations or sweeps; 0 for a direct method.
+        Number of iterations or sweeps; 0 for a direct method.
     converged : bool
-        Whether the method reached its tolerance; a direct method always does or raises.
+        True if the method reached its tolerance; a direct method always does or raises an error.
     why : str
         Why the iteration stopped, or a remark, with the figures; may be empty.
     history : recarray or None
-        See `history_of`; None for a direct method.
+        The history of the iteration, see `history_of`; None for the linear formula.
     state : object
         State from which a later solve may start; private to the solver.
     stopped : bool
-        Whether the iteration ended short of a minimiser by design, for it regularises itself.
+        True if the iteration stopped before a minimum by design, since the iteration itself regularises.
     residual : float
-        ‖b − A f‖ / ‖b‖ of the linear system; for a problem without one, the larger of the iteration's last relative
-        primal and dual residuals.
+        ‖b − A f‖ / ‖b‖ of the linear system. Without a linear system it is the larger of the last relative primal and
+        dual residuals of the iteration.
     data_residual : float
         ‖H f + b − g‖ / ‖g‖ over the pixels that are not hidden.
     objective : float or None
-        D + λR; None for a method without a history.
+        D + λR; None for the linear formula.
+
     difference : (k, c, M, N) array
         g − H f − b.
     sizes : (float, float)
-        Denominators of residual and data residual: ‖b‖ of the linear system, or 1 without one, and ‖g‖.
+        The denominators of residual and data residual: ‖b‖ of the linear system (1 if there is none), and ‖g‖.
     error : float
-        A bound on the relative error of the scene, ‖b − A f‖/(λ‖f‖); infinite where it is not needed or not known.
+        A bound on the relative error of the scene, ‖b − A f‖/(λ‖f‖); infinite if it is not needed or not known.
     """
 
     scene: Array = field(repr=False)
@@ -312,16 +323,17 @@ class Solution:
 
 
 class Factor(Protocol):
-    """A prepared solver."""
+    """A prepared solver: all data that do not depend on the image."""
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
-        """Solve for frames and their colours, all together.
+        """Return the solution for all frames and colours together.
 
         Parameters
         ----------
         g : (k, c, M, N) array of the problem's dtype and device
+            The blurred images.
         start : Solution, optional
-            Of a similar image or another λ, to start from; a direct method ignores it.
+            A solution for a similar image or another λ, to start from; a direct method ignores it.
         """
 
 
@@ -332,19 +344,19 @@ def synchronize(factor: Factor) -> None:
         look()
 
 
-#: Scenes (n, P, Q); of an iterative method the iterations, whether it converged, and why.
+#: Scenes (n, P, Q), or (scenes, iterations, converged, why) from an iterative method.
 Scenes = Array | tuple[Array, int, bool, str]
 
 
 class Direct:
-    """A `Factor` of a linear method that solves for all `scenes` as one stack."""
+    """A base class for the `Factor` of a linear method; a subclass solves for a stack of images in `scenes`."""
 
     def scenes(self, g: Array) -> Scenes:
-        """Scenes (n, P, Q) for images (n, M, N); an iterative method adds iterations, converged and why."""
+        """Return scenes (n, P, Q) for images (n, M, N); an iterative method adds iterations, converged and why."""
         raise NotImplementedError
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
-        """See `Factor`."""
+        """Return the solution for frames; see `Factor`."""
         found = self.scenes(g.reshape(-1, *g.shape[2:]))
         scene, *said = found if isinstance(found, tuple) else (found,)
         return Solution(scene.reshape(*g.shape[:2], *scene.shape[1:]), *said)

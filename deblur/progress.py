@@ -1,4 +1,4 @@
-"""Progress events of the pipeline, for a listener to display. Nothing is printed here."""
+"""Progress events of the pipeline, which a listener displays. This module prints nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def report_phase(phase: str) -> None:
 
 @contextmanager
 def listening(listener: Callable[[str], None] | None) -> Iterator[None]:
-    """Report every phase of the restorations in here to `listener`."""
+    """Report every phase of the restorations inside to `listener`."""
     token = _listener.set(listener)
     try:
         yield

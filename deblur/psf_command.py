@@ -1,6 +1,6 @@
-"""The command ``deblur psf``: a PSF from data, checked, and made ready.
+"""The command ``deblur psf``: measure, fit, convert or check a PSF.
 
-Exit code 1: the measured PSF cannot be trusted (nothing is written without --anyway), or does not fit.
+Exit code 1: the measured PSF is unreliable (it is not written without --anyway), or the checked PSF does not fit.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def _run(measure: Measure, args: argparse.Namespace) -> int:
     Parameters
     ----------
     -o, --output : out, optional
-        The PSF: .npy, .npz, .csv, .txt or .tif; nothing is written if it is not given.
+        File for the PSF: .npy, .npz, .csv, .txt or .tif. Without it nothing is written.
     --anyway : flag
-        Write OUT even if it is not to be trusted.
+        Write OUT even if the PSF is unreliable.
     --force : flag
-        Replace OUT if it is there (never an input).
+        Replace OUT if it exists (never an input).
     -q, --quiet : flag
         Print nothing but errors.
     """
@@ -69,13 +69,15 @@ def _run(measure: Measure, args: argparse.Namespace) -> int:
 
 
 def upright(given: tuple[str, np.ndarray, Any], orientation: int) -> np.ndarray:
-    """The PSF of an argument --psf for an upright picture: a file has it as the sensor does, a form as it is seen."""
+    """Return the PSF of an argument --psf for the upright image; a PSF from a file is rotated with it, a formula is
+    not.
+    """
     text, kernel, _ = given
     return psf.upright(kernel, orientation) if image.located(text)[0].exists() else kernel
 
 
 def _grey(args: argparse.Namespace, name: str = "input") -> np.ndarray:
-    """The upright grey image of an argument; its orientation is noted, by which the PSF is written."""
+    """Return the upright grey image of an argument; `args.read` keeps its orientation for the written PSF."""
     picture, args.read = read_grey(getattr(args, name))
     return image.upright(picture, args.read["orientation"], -2)
 
@@ -88,13 +90,13 @@ def points(args: argparse.Namespace) -> psf.PSFEstimate:
     input : in
         Image of the points, or a volume (a TIFF with planes).
     --positions : path, optional
-        Text with a row and a column of a point in each line; of a volume with a plane before them.
+        Text file with the row and the column of a point in each line; for a volume plane, row and column.
     --size : size, optional
-        Rows and columns of the PSF; of a volume planes, rows and columns, such as 31x25x25.
+        Rows and columns of the PSF; for a volume planes, rows and columns, such as 31x25x25.
     --saturation : number, optional
-        Value from which on a pixel is saturated.
+        Smallest value of a saturated pixel.
     --grid : size, optional
-        Also measure how it varies: PSFs on a grid, into OUT as an .npz.
+        Also measure how the PSF varies: write PSFs on a grid of this size to OUT, an .npz.
     """
     try:
         positions = args.positions and numbers_in(image.check_readable(args.positions))
@@ -112,7 +114,7 @@ def edge(args: argparse.Namespace) -> psf.PSFEstimate:
     input : in
         Image of the edge.
     --region : region, repeated
-        Rows TOP to BOTTOM and columns LEFT to RIGHT around the edge; given twice, two edges make an elliptical PSF.
+        Rows TOP to BOTTOM and columns LEFT to RIGHT around the edge. Given twice, two edges make an elliptical PSF.
     --size : size, optional
         Rows and columns of the PSF.
     """
@@ -129,7 +131,7 @@ def pair(args: argparse.Namespace) -> psf.PSFEstimate:
     blurred : path
         The blurred image.
     --size : size
-        Rows and columns of the PSF, rather too large.
+        Rows and columns of the PSF; too large is better than too small.
     """
     return psf.from_pair(_grey(args, "sharp"), _grey(args, "blurred"), args.size)
 
@@ -142,9 +144,9 @@ def blurred(args: argparse.Namespace) -> psf.PSFEstimate:
     input : in
         The blurred image.
     --size : size, optional
-        The largest rows and columns that the PSF may have; far too many make failures likelier.
+        Largest rows and columns that the PSF may have; a far too large size makes a failure more likely.
     --grid : size, optional
-        Also estimate how it varies: PSFs of so many parts of the image, into OUT as an .npz.
+        Also estimate how the PSF varies: write one PSF for each part of the image to OUT, an .npz.
     """
     with terminal.progress("deblur psf", not args.quiet) as show:
         report_phase("estimate")
@@ -154,28 +156,29 @@ def blurred(args: argparse.Namespace) -> psf.PSFEstimate:
 def blind(args: argparse.Namespace, parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Restore a photograph blurred by camera shake, without knowing its PSF.
 
-    The report says how far the estimated PSF, and with it the image, can be trusted. If it cannot, no image is written
-    and the exit code is 1. The PSF is written as a picture beside OUT. `deblur reconstruct --blind` has more options.
+    The report says how reliable the estimated PSF is, and with it the image. If the PSF is unreliable, no image is
+    written, and the exit code is 1. The PSF is written as an image beside OUT. `deblur reconstruct --blind` has more
+    options.
 
     Parameters
     ----------
     input : in
         The photograph: PNG, JPEG, TIFF or FITS, grey or colour.
     -o, --output : out, optional
-        Restored image; by default beside IN, with -restored in its name.
+        Restored image; by default a file beside IN, with -restored in its name.
     --size : size|auto = auto
-        The largest rows and columns that the PSF may have.
+        Largest rows and columns that the PSF may have.
     --grid : size, optional
-        Parts of the image, such as 3x3, for each of which a PSF is estimated: if the camera turned.
+        Number of parts of the image, such as 3x3, each of which gets its own PSF; use it if the camera rotated.
     --anyway : flag
-        Write OUT even if the PSF is not to be trusted.
+        Write OUT even if the PSF is unreliable.
     --force : flag
-        Replace OUT if it is there (never IN).
+        Replace OUT if it exists (never IN).
     -q, --quiet : flag
         Print nothing but errors.
     """
     path = Path(args.input)
-    path = path.resolve() if path.is_dir() else path  # "." has no name
+    path = path.resolve() if path.is_dir() else path  # Path(".") has an empty name
     suffix = path.suffix if path.suffix.lower() in image.FORMATS or path.is_dir() else ".png"
     out = args.output or str(path.with_name(f"{path.stem}-restored{suffix}"))
     usual = parser.parse_args(["reconstruct", "-", "--output", "OUT", "--blind", "auto"])
@@ -183,29 +186,29 @@ def blind(args: argparse.Namespace, parser: argparse.ArgumentParser) -> argparse
 
 
 def refine(args: argparse.Namespace) -> psf.PSFEstimate:
-    """Correct the angle, size, tone and background of a PSF that is nearly right by the blurred image.
+    """Correct the angle, size, tone curve and background of a nearly correct PSF by means of the blurred image.
 
     Parameters
     ----------
     input : in
         The blurred image.
     --psf : psf
-        For example motion:15,30 or a file.
+        The nearly correct PSF, for example motion:15,30 or a file.
     """
     return psf.refine(image.as_float(_grey(args)), upright(args.psf, args.read["orientation"]))
 
 
 def fit(args: argparse.Namespace) -> psf.PSFEstimate:
-    """Fit a formula to a PSF, or defocus or motion to a blurred image.
+    """Fit a formula to a PSF, or the formula of defocus or motion to a blurred image.
 
     Parameters
     ----------
     input : in
-        A PSF or an image.
+        A PSF or a blurred image.
     --kind : text, optional
         gaussian, moffat, disk, airy or motion; by default the one that fits best.
     --of : {auto, psf, image} = auto
-        What IN is.
+        Whether IN is a PSF or an image.
     """
     table = Path(args.input).suffix.lower() in (".npy", ".npz", ".mat", ".csv", ".txt", ".dat")
     given = psf.load(args.input, normalize=False, allow_negative=True) if table else _grey(args)
@@ -218,17 +221,18 @@ def convert(args: argparse.Namespace) -> psf.PSFEstimate:
     Parameters
     ----------
     input : in
-        PSF: TIFF, FITS, PNG, .mat, .npy, .npz, .csv or .txt; volume:IN if the first axis of an array is its planes.
+        File of the PSF: TIFF, FITS, PNG, .mat, .npy, .npz, .csv or .txt; volume:IN if the first axis of an array counts
+        planes.
     --clean : flag
-        Subtract its background and noise.
+        Subtract background and noise.
     --scale : number = 1
-        New pixels per length of an old one.
+        Number of new pixels along the side of an old one.
     --energy : number, optional
-        Crop it to this share of its light, such as 0.999.
+        Crop the PSF to this share of its light, such as 0.999.
     --size : size, optional
-        Rows and columns; of a volume planes, rows and columns.
+        Rows and columns of the result; for a volume planes, rows and columns.
     --as-centred : flag
-        Do not move its centre of gravity to its centre.
+        Do not move the centre of gravity to the central pixel.
     """
     given, voxel = load_with_voxel(args.input, normalize=False, allow_negative=True)
     args.read = {"voxel": voxel and tuple(side / args.scale for side in voxel)}
@@ -244,11 +248,11 @@ def check(args: argparse.Namespace) -> int:
     input : in
         Blurred image.
     --psf : psf
-        For example gaussian:9,1.2 or a file.
+        The PSF, for example gaussian:9,1.2 or a file.
     --picture : path, optional
         PNG file for a figure of the comparison.
     --force : flag
-        Replace the figure if it is there.
+        Replace the figure if it exists.
     """
     if args.picture:
         image.check_writable(args.picture, args.force, inputs=[args.input, args.psf[0]])

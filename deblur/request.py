@@ -1,4 +1,4 @@
-"""The checked options of one restoration, and the problem that they make."""
+"""Check the options of one restoration, and make the problem that they describe."""
 
 from __future__ import annotations
 
@@ -33,30 +33,33 @@ AS_REQUESTED = "as requested"
 
 @dataclass(frozen=True)
 class Request:
-    """The checked options of a restoration: a problem without the image, and what the image decides.
+    """The checked options of a restoration: a problem without the image, and the decisions that need the image.
 
     Attributes
     ----------
     problem : Problem
-        Without the weights; λ is 0 if a rule chooses it. If the boundary is to be detected, with the first candidate.
+        The problem without the weights. λ is 0 if a rule chooses it. If the boundary is to be detected, the operator
+        has the first candidate.
     operator_for : callable
-        The operator under a boundary.
+        A function that returns the operator for a boundary.
     candidates : tuple of str
-        The boundaries among which the image decides; empty if it is named or was detected.
+        The boundaries that the image decides between; empty if the boundary is named or already detected.
     lam : float or str
         λ, or the name of its rule.
     lam_reason : str
+        Where λ comes from.
     method : str
-        "auto" or a row of `METHODS`.
+        "auto" or a name in `METHODS`.
     reason : str
-        Why this method, if not by request.
+        The reason for the method; empty if "auto" chooses it by structure.
     linear : bool
-        Whether the linear formula is solved.
+        True if the linear formula is solved.
     noise : float or None
-        The standard deviation of the noise, or of photon counts the gain.
+        The standard deviation of the noise, or the gain of photon counts.
     options : dict
-        All `Options`, checked; masks and weights in the image's layout.
+        All `Options`, checked; masks and weights in the layout of the image.
     boundary_reason : str
+        Where the boundary comes from.
     """
 
     problem: Problem
@@ -73,12 +76,12 @@ class Request:
 
     @property
     def detected(self) -> bool:
-        """Whether the boundary is, or was, detected."""
+        """True if the boundary is detected, or will be."""
         return bool(self.candidates) or self.boundary_reason != AS_REQUESTED
 
     @property
     def hides(self) -> bool:
-        """Whether a mask or weights were given."""
+        """True if a mask or weights were given."""
         return not self.options["mask"] is self.options["weights"] is None
 
     @property
@@ -90,22 +93,26 @@ class Request:
 
     @property
     def dark(self) -> bool:
-        """Whether the scene is black beyond the frame, or drawn to it: by λ‖f‖² where nothing else is known there."""
+        """True if the scene is black beyond the frame, or drawn to black by λ‖f‖² where the data do not
+        determine it.
+        """
         edge = self.problem.operator.boundary
         return edge.dark or (edge.open and self.problem.regularizer == "identity" and self.prior == "zero")
 
     @property
     def may_be_natural(self) -> bool:
-        """Whether the prior becomes "natural" if λ shows noise."""
+        """True if the prior becomes "natural" when the choice of λ detects noise."""
         open_choice = self.options["prior"] == "auto" and self.linear and self.lam == "auto"
         return open_choice and refuses_natural(self.problem) is None
 
     @property
     def may_be_clipped(self) -> bool:
-        """Whether pixels that the sensor clipped are looked for, to be hidden; the linear formula alone cannot."""
+        """True if clipped pixels are to be detected and hidden, with another method if the linear formula was the
+        default.
+        """
         problem = self.problem
         plain = self.method == self.lam == self.options["prior"] == "auto" and problem.formula == "tikhonov"
-        # A scene that is wrong beyond the frame contradicts white pixels, too.
+        # Under a wrong boundary the scene would contradict white pixels that are not clipped.
         free = not self.hides and problem.axes == 2 and problem.operator.boundary.open
         return free and problem.fidelity.name == "gaussian" and (not self.linear or (plain and not problem.inverse))
 
@@ -115,35 +122,35 @@ class Request:
         if not isinstance(self.lam, str):
             return self.lam
         rule = check_rule(self.lam, self.problem, self.noise)
-        # "auto" has a fast way that needs the smooth scene.
+        # "auto" has a fast version that needs the prior scene.
         return self.lam if self.prior != "zero" and self.noise is None else rule
 
     def begin_compiling(self, dtype: Any) -> None:
-        """Have the kernels for an image of that dtype compiled on a GPU, while the host begins to work."""
+        """Begin to compile the GPU kernels for an image of that dtype, while the host begins to work."""
         gpu = self.problem.device.gpu
         if gpu is not None and self.problem.axes == 2:
             launches.begin(self.method + " auto" * isinstance(self.lam, str), dtype, gpu)
 
     def under(self, boundary: str, reason: str) -> Request:
-        """The request with the boundary that was detected, for this reason."""
+        """Return the request with a detected boundary, and the reason for it."""
         problem = replace(self.problem, operator=self.operator_for(boundary))
         return _with_prior(replace(self, problem=problem, candidates=(), boundary_reason=reason))
 
     def problem_with_lam(self) -> Problem:
-        """The problem, with some λ > 0 if a rule is to choose it."""
+        """Return the problem, with an arbitrary λ > 0 if a rule is to choose it."""
         problem = self.problem
         return replace(problem, lam=problem.operator.norm_bound**2) if isinstance(self.lam, str) else problem
 
     @property
     def search_method(self) -> str:
-        """The method that solves while λ is searched; the rules of the linear formula need none."""
+        """The method that solves during the search for λ; the rules of the linear formula need none."""
         if self.method != "auto":
             return self.method
         regularizer = self.problem.linear_form.regularizer
         return next(m.name for m in METHODS.values() if m.automatic and m.regularizer == regularizer)
 
     def choice(self, problem: Problem) -> Choice:
-        """The method for a problem with its λ; MethodError if a named one cannot serve."""
+        """Return the method for a problem with its λ; raise MethodError if a named method cannot solve it."""
         if self.method == "auto":
             choice = choose(problem)
             return replace(choice, reason=self.reason) if self.reason else choice
@@ -153,25 +160,29 @@ class Request:
 def check_request(
     psf: Any, shape: tuple[int, ...], lam: Any, options: Options, device: Device, **known: bool
 ) -> Request:
-    """The request that these options make, or the error that names the one that makes no sense.
+    """Check all options and return the request that they describe.
 
     Parameters
     ----------
-    psf, shape
-        Of the blur.
+    psf : array, LinearOperator or None
+        The PSF, or the operator.
+    shape : tuple of int
+        The spatial shape of the image.
     lam : float or str
+        λ, or the name of a rule.
     options : Options
-    device
-        Of the problem.
-    **known
+        The options that are not default.
+    device : Device
+        The device of the problem.
+    **known : bool
         `reuse`: more images follow (see `Problem`); `masked`: the image itself hides pixels.
 
     Raises
     ------
     ValueError, TypeError
-        For a value out of its range.
+        For a value that is invalid or out of its range.
     MethodError
-        If a named method cannot serve.
+        If a named method cannot solve the problem.
     """
     o: dict[str, Any] = defaults() | options
     lam, lam_reason = check_lam(lam), AS_REQUESTED
@@ -195,7 +206,7 @@ def check_request(
     if regularizer == "denoiser" and denoiser is None:
         denoiser = _denoiser(DEFAULT_DENOISER)
         reason = f"{AS_REQUESTED}; with the denoiser {DEFAULT_DENOISER!r}, since none was named"
-    if method == "richardson-lucy":  # photons are not negative
+    if method == "richardson-lucy":  # photon counts are not negative
         low, high = bounds or (0.0, math.inf)
         bounds = max(low, 0.0), high
     row = METHODS.get(method)
@@ -204,7 +215,7 @@ def check_request(
         raise MethodError(f"method {method!r} does not iterate: {idle} would do nothing; leave it out")
     linear = not asked and (row is None or row.linear)
     if o["prior"] != "auto" and not linear:
-        raise MethodError(f"method {method!r} cannot serve here: prior belongs to the linear formula")
+        raise MethodError(f"method {method!r} cannot be used here: prior belongs to the linear formula")
     if lam == "auto" and row is not None and row.lam is not None:
         lam, lam_reason = row.lam, f"the default of {row.name}"
     boundary, dtype = o["boundary"], check_dtype(o["dtype"])
@@ -226,7 +237,7 @@ def check_request(
         operator_for(SAFE if boundary == "auto" else boundary),
         0.0 if isinstance(lam, str) else lam,
         regularizer,
-        # The image fills in the rest: see `deblur.pipeline`.
+        # `deblur.normalized_image` adds the weights of the image.
         fidelity,
         bounds,
         denoiser,
@@ -246,36 +257,36 @@ def check_request(
 
 
 def _with_prior(request: Request) -> Request:
-    """The request with the regularizer of its prior; raises if prior, rule or method cannot serve."""
+    """Return the request with the regularizer of its prior; raise an error if prior, rule or method cannot be used."""
     problem = request.problem
     if request.options["prior"] == "natural":
         why = refuses_natural(problem)
         if why is not None:
-            raise MethodError(f"prior='natural' cannot serve here: {why}; use prior='smooth'")
+            raise MethodError(f"prior='natural' cannot be used here: {why}; use prior='smooth'")
         request = replace(request, problem=replace(problem, regularizer="natural"))
     if isinstance(request.lam, str):
         check_rule(request.lam, problem, request.noise)
     if request.method != "auto":
-        named(request.method, request.problem_with_lam())  # refuses before work starts
+        named(request.method, request.problem_with_lam())  # raises before any work starts
     return request
 
 
 def _with_candidates(request: Request) -> Request:
-    """The request with the boundaries that may be detected: those under which its method serves."""
+    """Return the request with the boundaries to choose from: those under which its method can solve the problem."""
     candidates: tuple[str, ...] = (SAFE, *CLEARLY)
     if request.method != "auto" or request.problem.formula != "tikhonov":
         candidates = tuple(name for name in candidates if _serves(request, name))
-        # A mirrored scene looks like one that is calm at its edge: "reflect" is for what cannot have "unknown".
+        # A mirrored scene looks like a scene that is smooth at its edge, so "reflect" only replaces "unknown".
         if SAFE not in candidates and _serves(request, "reflect"):
             candidates += ("reflect",)
         candidates = candidates or ("antireflect",)
         if not _serves(request, candidates[0]):
-            return _with_prior(request)  # the solver says why it cannot serve
+            return _with_prior(request)  # raises with the solver's reason
     return replace(request.under(candidates[0], "to be detected"), candidates=candidates)
 
 
 def _serves(request: Request, boundary: str) -> bool:
-    """Whether the request can be had under a boundary."""
+    """Return True if the request can be solved under a boundary."""
     try:
         problem = request.under(boundary, "").problem_with_lam()
     except (ValueError, MethodError):
@@ -286,10 +297,10 @@ def _serves(request: Request, boundary: str) -> bool:
 
 
 def refuses_natural(problem: Problem) -> str | None:
-    """Why the regularizer "natural" cannot replace the identity; None if it can."""
+    """Return the reason why the regularizer "natural" cannot replace the identity; None if it can."""
     operator = problem.operator
     if problem.formula != "tikhonov":
-        return f"formula={problem.formula!r} minimises nothing"
+        return f"formula={problem.formula!r} has no objective"
     if operator.boundary.dark:
         return f"with boundary {str(operator.boundary)!r} the scene ends at the frame"
     if operator.shift_invariant is None:
@@ -300,7 +311,9 @@ def refuses_natural(problem: Problem) -> str | None:
 
 
 def _operator(psf: Any, psfs: Any, shape: tuple[int, ...], origin: Any, clean: bool, boundary: str) -> Operator:
-    """The blur by one PSF, by one for each colour, or by one that varies; `clean`: without noise that was cut off."""
+    """Return the blur by one PSF, by one PSF for each colour, or by PSFs that vary; `clean` removes noise from a
+    cut-off PSF.
+    """
     if psf is psfs is None:
         raise TypeError("give the PSF: psf=..., or psfs=... for one that varies across the picture")
     if psf is not None and psfs is not None:
@@ -313,8 +326,7 @@ def _operator(psf: Any, psfs: Any, shape: tuple[int, ...], origin: Any, clean: b
         if isinstance(psfs, tuple) and len(psfs) != 2:
             raise ValueError(f"psfs as a tuple is (PSFs, positions), and not {len(psfs)} arrays")
         psfs, places = psfs if isinstance(psfs, tuple) else (psfs, None)
-        # The error of the PSF that this leaves makes mostly a tenth of it in a blurred picture, below the noise of a
-        # good camera.
+        # Such an error of the PSF mostly changes a blurred image by a tenth as much, below the noise of a good camera.
         return VaryingBlur(psfs, shape, boundary, positions=places, tolerance=0.01, origin=origin)
     psf = unwrapped(psf, "psf")
     if psf.ndim == 3 and len(tuple(shape)) == 2:  # (C, m, n)
@@ -331,17 +343,17 @@ def _regularizer(method: str, asked: list[str], denoiser: Any) -> tuple[str, str
         if row.linear and asked:
             others = [m.name for m in METHODS.values() if not m.linear]
             raise MethodError(
-                f"method {method!r} cannot serve here: it inverts the linear formula, which has no place for "
+                f"method {method!r} cannot be used here: it inverts the linear formula, which cannot include "
                 f"{' and '.join(asked)}; use method='auto' or one of {', '.join(others)}"
             )
         if denoiser is not None and row.regularizer != "denoiser":
-            raise MethodError(f"method {method!r} cannot serve here: it takes no denoiser; use method='pnp'")
+            raise MethodError(f"method {method!r} cannot be used here: it takes no denoiser; use method='pnp'")
         return row.regularizer, AS_REQUESTED
     if denoiser is not None:
         return "denoiser", f"{' and '.join(asked)} was given: a denoiser is a prior by itself"
     if asked:
         return "gradient", (
-            f"the linear formula has no place for {' and '.join(asked)}; the gradient regularizer is the closest to it "
+            f"the linear formula cannot include {' and '.join(asked)}; the gradient regularizer is the closest to it "
             "that does not fail where pixels are hidden (method='tv' or 'tv2' keep edges better)"
         )
     return "identity", ""

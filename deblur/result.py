@@ -30,37 +30,36 @@ if TYPE_CHECKING:
 
 
 class Status(enum.Enum):
-    """How a solve ended. The value says it to the user, with what to try.
+    """The outcome of a solve. The value describes it to the user, with advice.
 
-    NOT_CONVERGED is not rare for small images with the data term "l1": the certificate of ADMM needs more than its
-    2,000 iterations there.
+    NOT_CONVERGED is not rare for small images with the data fidelity "l1", since the certificate of ADMM needs more
+    than its 2,000 iterations there.
     """
 
     SOLVED = "solved directly"
     CONVERGED = "converged to the requested tolerance"
-    STOPPED = "stopped by design, short of a minimiser, where the iterations themselves regularise"
+    STOPPED = "stopped by design before a minimum, since the iterations themselves regularise"
     NOT_CONVERGED = (
         "did not converge: use a larger λ or more iterations (max_iterations), "
         'or for the linear formula a direct method (method="kronecker", "banded" or "cholesky")'
     )
     INACCURATE = (
-        "the measured residual is too large for the image to be trusted: the matrix is too ill conditioned "
-        "for this dtype; use a larger λ, or float64 images"
+        "the measured residual is too large for a reliable image: the matrix is too ill conditioned for this dtype; "
+        "use a larger λ, or float64 images"
     )
     UNSETTLED = (
-        "solved a problem whose λ is a guess: the rule that was named ran to the end of its range or to where error "
-        'rules the scene; give noise=... or λ as a number, or take another rule (lam="auto" falls back by itself) or '
-        "another boundary"
+        "solved with a λ that is a guess: the named rule reached the end of its range, or a λ at which errors dominate "
+        'the scene; give noise=..., λ as a number, another rule (lam="auto" has a fallback rule) or another boundary'
     )
 
     @property
     def ok(self) -> bool:
-        """Whether the image solves the problem that was posed."""
+        """True if the image solves the problem that was posed."""
         return self in (Status.SOLVED, Status.CONVERGED, Status.STOPPED)
 
     @classmethod
     def of(cls, method: str, problem: Problem, solution: Solution, guessed: bool = False) -> Status:
-        """The status of a measured solution; `guessed`: its λ is uncertain."""
+        """Return the status of a measured solution; `guessed` means that its λ is uncertain."""
         residual = solution.residual
         if not np.isfinite(residual):
             return cls.INACCURATE
@@ -81,59 +80,59 @@ class Result:
     Attributes
     ----------
     image : array
-        The restored image, shaped like the input.
+        The restored image, with the shape of the input.
     method : str
-        The method that solved it.
+        The method that solved the problem.
     reason : str
-        Why that method.
+        The reason for the method.
     status : Status
-        How the solve ended; ``status.ok`` and ``status.value`` (in words).
+        The outcome of the solve: ``status.ok``, and ``status.value`` in words.
     why : str
         Why the solver stopped, or its remark, with the figures; may be empty.
     residual : float
-        ‖b − A f‖ / ‖b‖ of the system solved, measured afterwards by `deblur.verify` with the operator and
-        not by the method: (HᵀH + λI) f = Hᵀ g for "tikhonov", (HHᵀ + λI) f = Hᵀ g for "hht", the normal equations
-        for a quadratic regularizer. If the minimiser solves no linear system: the larger of the iteration's
-        last relative primal and dual residuals, and `objective` is measured.
+        ‖b − A f‖ / ‖b‖ of the linear system, measured by `deblur.verify` with the operator alone. The system is
+        (HᵀH + λI) f = Hᵀ g for "tikhonov", (HHᵀ + λI) f = Hᵀ g for "hht", and the normal equations for a quadratic
+        regularizer. For other problems it is the larger of the last relative primal and dual residuals of the
+        iteration.
     data_residual : float
-        ‖H f − g‖ / ‖g‖: how well the restored scene, blurred again, explains the data (those not hidden).
+        ‖H f + b − g‖ / ‖g‖ over the pixels that are not hidden: the difference between the blurred scene and the data.
     iterations : int
-        0 for a direct method.
+        Number of iterations; 0 for a direct method.
     seconds : float
-        Wall time of set-up, solve and verification together.
+        Wall time in seconds of set-up, solve and verification together.
     setup_seconds : float
-        The part of it that a `Deblurrer` spends once.
+        Wall time in seconds of the set-up, which a `Deblurrer` spends only once.
     lam : float
-        The λ used, in the units that `reconstruct` gives, with intensities as in the scaled image.
+        The λ that was used, in the units of `reconstruct`, with intensities as in the scaled image.
     lam_reason : str
         Where λ came from.
     lambda_choice : LambdaChoice or None
-        The whole curve, if λ was chosen automatically.
+        The whole curve, if a rule chose λ.
     problem : Problem
-        The problem solved: operator, fit with its weights, regularizer, bounds and so on.
+        The solved problem: operator, data fidelity with its weights, regularizer, bounds and so on.
     prior : str
         The prior of the linear formula: "zero", "smooth" or "natural".
     prior_reason : str
-        Why.
+        The reason for the prior.
     boundary_reason : str
         Where the boundary came from.
     residual_image : array
-        g − H f, shaped like the input image (cropped by nothing: it has g's size). With a gamma, in light.
+        g − H f − b, with the shape of the input image. With a gamma it is in linear light.
     objective : float or None
-        D(W; H f + b, g) + λ R(L f), measured with the operator; NaN for a prior without a value (a denoiser). None
-        for the linear formula.
+        D(W; H f + b, g) + λ R(L f), measured with the operator; NaN for a regularizer without a value (a denoiser).
+        None for the linear formula.
     history : recarray or None
         A row for each iteration, with the fields `objective`, and `primal` and `dual`, the relative residuals; None for
-        direct methods.
+        the linear formula.
     mask : array of bool or None
-        The pixels that were hidden, given or detected, shaped like the input image.
+        The hidden pixels, given or detected, with the shape of the input image.
     gamma : {"srgb"} or None
-        The curve between light and the numbers of the input and of `image`. λ, residual, data residual, objective
-        and `residual_image` are about light.
+        The tone curve of the input and of `image`. λ, residual, data residual, objective and `residual_image` refer to
+        linear light.
     dtype_reason : str
-        Why `image` was computed in its dtype.
+        The reason for the dtype of the computation.
     checks : str
-        Whether the image contradicts the PSF or the boundary, or why that was not checked; empty if it agrees.
+        How the image contradicts the PSF or the boundary, or why this was not checked; empty if it agrees with both.
     """
 
     image: Array
@@ -163,21 +162,21 @@ class Result:
 
     @property
     def blur(self) -> Operator:
-        """The linear map that was inverted."""
+        """The operator H that was inverted."""
         return self.problem.operator
 
     @property
     def boundary(self) -> str:
-        """How the scene was assumed to continue beyond the frame."""
+        """The boundary: how the scene continues beyond the frame."""
         return str(self.blur.boundary)
 
     @property
     def formula(self) -> str:
-        """ "tikhonov" or "hht"."""
+        """The linear formula: "tikhonov" or "hht"."""
         return self.problem.formula
 
     def or_raise(self) -> Result:
-        """The result itself, or ConvergenceError with it if it does not solve the problem."""
+        """Return the result if it solves the problem, else raise ConvergenceError with it."""
         if self.status.ok:
             return self
         why = self.lam_reason if self.status is Status.UNSETTLED else self.why
@@ -242,12 +241,13 @@ class Output:
     Parameters
     ----------
     frames : Frames
+        The frames of the input.
     begun : float
-        `time.perf_counter` at the beginning of the call.
+        `time.perf_counter` at the beginning of the call, in seconds.
     setup : (mark, mark) or None
-        `Device.mark` before and after set-up, if the call included it.
+        `Device.mark` before and after the set-up, if this call included it.
     into : Levels, optional
-        Takes the restored image part by part; then neither it nor the residual is kept.
+        Receives the restored image part by part. Image and residual are then not kept here.
     """
 
     def __init__(self, frames: Frames, begun: float, setup: Any = None, into: Levels | None = None) -> None:
@@ -259,7 +259,7 @@ class Output:
             into.begin()
 
     def add(self, at: Part, solution: Solution, scene: Array, plan: Plan) -> None:
-        """Take a part's scene, and of its measured solution the figures."""
+        """Add the scene of a part, and the measured figures of its solution."""
         frames, into, scale, dtype = self.frames, self.into, plan.scale, plan.problem.dtype
         restored = scene[(..., *plan.problem.operator.crop)]
         _check_range(restored, scale, dtype)
@@ -268,7 +268,7 @@ class Output:
             frames.place(into.samples, at, into.take(part, frames.given_part(at)))
         else:
             left = shifted(solution.difference, scale.image)
-            # Only one with a history may be kept to start from, so that another need not be copied.
+            # A solution with a history may be kept as the next start, so that its scene must be copied.
             if at == ALL and frames.opacity is None:
                 self.image = frames.restore(part.astype(dtype, copy=solution.history is not None))
                 self.residual = frames.restore(left.astype(dtype, copy=False))
@@ -281,7 +281,7 @@ class Output:
 
 
 def assemble(output: Output, problem: Problem, plan: Plan, image: NormalizedImage, request: Request) -> Result:
-    """The result of a plan; `problem` is in the units of the image."""
+    """Return the result of a plan; `problem` is in the units of the image."""
     assert plan.choice is not None
     frames, scale = output.frames, plan.scale
     solution = joined(output.solutions)
@@ -290,7 +290,7 @@ def assemble(output: Output, problem: Problem, plan: Plan, image: NormalizedImag
     if history is not None:
         history = history.copy()
         history.objective = shifted(scale.weight * history.objective, power)
-    stop = replace(problem.stop, callback=None)  # a callback need not pickle
+    stop = replace(problem.stop, callback=None)  # a callback may be impossible to pickle
     mask = image.mask
     return Result(
         image=output.image,
@@ -328,7 +328,7 @@ def _why_dtype(dtype: np.dtype, frames: Frames) -> str:
 
 
 def _check_range(image: Array, scale: Scale, dtype: np.dtype) -> None:
-    """Raise OverflowError if the dtype does not hold an image on its own scale."""
+    """Raise OverflowError if the dtype cannot hold an image on its own scale."""
     if not scale and image.dtype == dtype:
         return
     top = largest(image)

@@ -1,8 +1,7 @@
-"""Terminal, pipe and Ctrl-C of the command.
+"""Handle terminal, pipe and Ctrl-C for the command.
 
 `deblur/__init__.py` imports this module first, so that Ctrl-C during the other imports ends the command with one line
-and code 130. It therefore imports nothing that takes long. A program that imports deblur keeps its own handling of
-Ctrl-C.
+and code 130. Therefore this module must import quickly. A program that imports deblur keeps its own handling of Ctrl-C.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ INTERRUPTED = "deblur: interrupted; no file is left half written"
 
 
 def _leave(signum: int, frame: Any) -> None:
-    # An exception would be raised inside the module being imported, and NumPy turns it into another one.
+    # An exception here would be raised inside the module that is being imported; NumPy converts it to another one.
     os.write(2, f"{INTERRUPTED}\n".encode())
     os._exit(130)
 
 
 def _is_the_command() -> bool:
-    """Whether this is ``deblur ...`` or ``python -m deblur ...``, whose argv[0] is "-m" during this import."""
+    """Return True if this is ``deblur ...`` or ``python -m deblur ...``, whose argv[0] is "-m" during this import."""
     program = sys.argv[0] if getattr(sys, "argv", None) else ""
     if program == "-m":
         return any(a[:1] == "-" and a[-1:] == "m" and b == "deblur" for a, b in pairwise(sys.orig_argv))
@@ -38,7 +37,7 @@ def _is_the_command() -> bool:
 
 
 def _swap(old: Any, new: Any) -> bool:
-    """Replace the handler `old` by `new`; False if another one is set."""
+    """Replace the handler `old` by `new`; return False if another handler is set."""
     if signal.getsignal(signal.SIGINT) is not old:
         return False
     with suppress(ValueError):  # not in the main thread
@@ -49,7 +48,7 @@ def _swap(old: Any, new: Any) -> bool:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt in here, so that partial files are removed."""
+    """Let Ctrl-C raise KeyboardInterrupt inside, so that partial files are removed."""
     swapped = _swap(_leave, signal.default_int_handler)
     try:
         yield
@@ -59,10 +58,10 @@ def interruptible() -> Iterator[None]:
 
 
 def keep_memory() -> None:
-    """Let the C library keep what is freed for the next arrays, in this process.
+    """Let the C library of this process keep freed memory for the next arrays.
 
-    It returns large arrays to the kernel, which clears the memory again for each new one: a fifth of the time of tv. Of
-    volumes it would keep too much.
+    By default it returns large arrays to the kernel, which clears the memory for each new array. This takes a fifth of
+    the time of tv. For volumes the library would keep too much memory.
     """
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):  # of glibc
         mallopt(-1, 1 << 29)  # M_TRIM_THRESHOLD
@@ -75,7 +74,9 @@ if _is_the_command():
 
 @contextmanager
 def warnings_in_words(where: str = "") -> Iterator[None]:
-    """Print the warnings given in here at the end, one line each; those of one file among several name it first."""
+    """Print the warnings issued inside at the end, one line each; `where` is the file that a warning names,
+    if not "".
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
@@ -88,19 +89,19 @@ def warnings_in_words(where: str = "") -> Iterator[None]:
 
 @contextmanager
 def progress(what: str, enabled: bool) -> Iterator[Callable[..., None] | None]:
-    """A line on a terminal, redrawn by tqdm, with the phase of the work and its time; nothing in a pipe.
+    """Show a line on a terminal with the phase of the work and its time, redrawn by tqdm; show nothing in a pipe.
 
     Parameters
     ----------
     what : str
-        The line's first word.
+        The first word of the line.
     enabled : bool
         False shows nothing.
 
     Yields
     ------
     show : callable or None
-        ``show(done, total, note)`` counts parts of the work; None where nothing is shown.
+        ``show(done, total, note)`` displays the number of finished parts; None if nothing is shown.
     """
     if not (enabled and sys.stderr.isatty()):
         yield None
@@ -115,7 +116,7 @@ def progress(what: str, enabled: bool) -> Iterator[Callable[..., None] | None]:
             bar.n, bar.total = done, total
             bar.set_postfix_str(note, refresh=False)
 
-        def redraw() -> None:  # also while the work reports nothing
+        def redraw() -> None:  # even if the work reports nothing for a while
             while not ended.wait(0.2):
                 bar.refresh()
 
@@ -133,24 +134,24 @@ _UNCOUNTED = "{desc} [{elapsed}{postfix}]"
 
 
 def iterations(show: Callable[..., None] | None) -> Callable[[int, float], None] | None:
-    """A callback for an iterative method that shows how far it is; None where nothing is shown."""
+    """Return a callback that shows the iterations and the residual of a method; None if nothing is shown."""
     if show is None:
         return None
     return lambda iteration, residual: show(note=f"{iteration} iterations, residual {residual:.1e}")
 
 
 def report(text: str) -> None:
-    """Print the report of a command; a closed or full stdout is no failure of the work."""
+    """Print the report of a command; a closed or full stdout does not fail the command."""
     try:
         print(text, flush=True)
     except OSError as error:
         abandon_stdout()
-        if not isinstance(error, BrokenPipeError):  # `deblur ... | head` is no mistake
+        if not isinstance(error, BrokenPipeError):  # `deblur ... | head` is not an error
             print(f"deblur: done, but stdout cannot be written: {error.strerror}", file=sys.stderr)
 
 
 def abandon_stdout() -> None:
-    """Keep Python from failing at exit, when it flushes stdout."""
+    """Redirect stdout to the null device, so that Python does not fail when it flushes stdout at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

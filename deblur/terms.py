@@ -1,8 +1,8 @@
-"""The terms of the problem: fits to the data, regularizers and differences, each with value and proximal map.
+"""The terms of a problem: data fidelities, regularizers and differences, each with its value and its proximal map.
 
-The proximal map of a function φ with regularizer ρ takes q to the v that minimises φ(v) + ρ/2 ‖v − q‖². Every one
-here is in closed form and works pixel by pixel (or, for vector norms, on all differences and colours of a
-pixel), so that it may be applied to any block of rows.
+The proximal map of a function φ with parameter ρ maps q to the v that minimises φ(v) + ρ/2 ‖v − q‖². Every map here has
+a closed form and works on each pixel separately (for vector norms, on all differences and colours of a pixel). It can
+therefore be applied to any block of rows.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ from .norms import combined, squares, total
 
 _AT = kernels.Constants("terms")
 
-#: The numbers of norms and kinds of differences that ``cuda/differences.cuh`` knows.
+#: The codes of norms and kinds of differences in ``cuda/differences.cuh``.
 NORMS = {"square": _AT.SQUARE, "absolute": _AT.ABSOLUTE, "vector": _AT.VECTOR_NORM}
 KINDS = {"identity": 1, "gradient": 2, "hessian": 3}
 
 # ---------------------------------------------------------------------------------------------
-# Fits
+# Data fidelities
 # ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class DataFidelity:
-    """D(W; v + b, g) as a function of the blurred scene v = H f. Compared by value.
+    """The data fidelity D(W; v + b, g), a function of the blurred scene v = H f. Fidelities are compared by value.
 
     Attributes
     ----------
     name : {"gaussian", "poisson", "l1", "huber"}
-        ½ Σ w (v + b − g)²; Σ w (v + b − g + g log(g/(v + b))); Σ w |v + b − g|; the square up to δ, then its tangent.
+        "gaussian" is ½ Σ w (v + b − g)², "poisson" is Σ w (v + b − g + g log(g/(v + b))), "l1" is Σ w |v + b − g|, and
+        "huber" is the square up to |v + b − g| = δ, continued by its tangent.
     background : float
-        b ≥ 0, light that reached the sensor without having been blurred.
+        b ≥ 0, light that reaches the sensor without being blurred, in the units of g.
     delta : float
         δ of "huber", in the units of g.
     weights : array or None
-        W: a shape that broadcasts to the frames (k, c, M, N), of the problem's dtype and device; 0 hides a pixel.
-        None is one everywhere.
+        W, in a shape that broadcasts to the frames (k, c, M, N), with the dtype and device of the problem. 0 hides a
+        pixel. None stands for weights of one.
     """
 
     name: str = "gaussian"
@@ -68,22 +69,23 @@ class DataFidelity:
 
     @property
     def w(self) -> Array | float:
-        """W as it is, or 1."""
+        """The weights W, or 1."""
         return 1.0 if self.weights is None else self.weights
 
     def value(self, v: Array, g: Array, w: Array | float | None = None) -> float:
-        """D, summed over all pixels; for "poisson" the Kullback-Leibler divergence, which is 0 at v + b = g.
+        """Return D, summed over all pixels; for "poisson" the Kullback-Leibler divergence, which is 0 at v + b = g.
 
         Parameters
         ----------
         v, g : arrays of one shape
-        w : array that broadcasts to it
-            The weights of these pixels, where they are a part of the frames; by default W.
+            The blurred scene and the data.
+        w : array that broadcasts to that shape
+            The weights of these pixels if they are a part of the frames; by default W.
         """
         return float(self.total(v, g, w))
 
     def total(self, v: Array, g: Array, w: Array | float | None = None) -> Array:
-        """`value` as an array of no dimensions, which a GPU need not be waited for."""
+        """Return `value` as a 0-D array, without waiting for a GPU."""
         xp = get_xp(v)
         t = v + self.background if self.background else v
         if self.name == "gaussian":
@@ -91,8 +93,8 @@ class DataFidelity:
                 return 0.5 * squares(combined(t, g, b=-1))
             return 0.5 * total(_weighed_squares(t, g, self.w if w is None else w))
         if self.name == "poisson":
-            # A sum that solves the problem to a tolerance may graze zero where photons were counted; the
-            # floor keeps its value finite, and large.
+            # A solution up to a tolerance may be almost zero at a pixel with photons. The floor keeps its value
+            # finite, and large.
             floor = np.finfo(t.dtype).eps * max(float(g.max()), np.finfo(t.dtype).tiny)
             w = self.w if w is None else w
             return total(_divergence(t, g, t.dtype.type(w) if np.isscalar(w) else w, t.dtype.type(floor)))
@@ -102,13 +104,13 @@ class DataFidelity:
         return total((self.w if w is None else w) * terms)
 
     def prox(self, q: Array, g: Array, w: Array | float, rho: float) -> Array:
-        """The v that minimises D(w; v + b, g) + ρ/2 ‖v − q‖²; where w = 0 it is q itself."""
+        """Return the v that minimises D(w; v + b, g) + ρ/2 ‖v − q‖²; where w = 0 it is q."""
         xp = get_xp(q)
         b = self.background
         if self.name == "gaussian":
             return _mixed(q, g - b if b else g, w, q.dtype.type(rho) if np.isscalar(rho) else rho)
         if self.name == "poisson":
-            # t = v + b solves t² − c t − w g/ρ = 0; of the two forms of its root the one without cancellation.
+            # t = v + b solves t² − c t − w g/ρ = 0. Its root has two forms; this uses the one without cancellation.
             c = q + b - w / rho
             root = xp.sqrt(c**2 + (4 / rho) * (w * g))
             below = xp.where(c > 0, 1, root - c + (root == c))
@@ -147,22 +149,22 @@ FIDELITIES = ("gaussian", "poisson", "l1", "huber")
 
 
 class Difference:
-    """One linear stencil on pixels, in the form in which a block of rows can be given to it.
+    """A linear stencil on pixels, which can be applied to any block of rows.
 
     Parameters
     ----------
     *taps : (float, tuple of int)
-        Weight and offset of a pixel, the offset -1, 0 or 1 along each axis; the first weighs one.
+        Weight and offset of each pixel. An offset is -1, 0 or 1 along each axis. The first weight must be 1.
     scale : float
         A factor of all weights.
 
     Attributes
     ----------
     reach : tuple of (int, int)
-        How many pixels before and after it touches along each axis. The term is counted where all of
-        them lie in the scene: nothing is assumed of what lies outside (natural boundary conditions).
+        The number of pixels before and after that the stencil needs along each axis. A difference counts only where all
+        its pixels are inside the scene, so nothing is assumed of the outside (natural boundary conditions).
     even : bool
-        Whether a mirrored scene has mirrored differences (second differences along one axis).
+        True if the differences of a mirrored scene are the mirrored differences (second differences along one axis).
     """
 
     def __init__(self, *taps: tuple[float, tuple[int, ...]], scale: float = 1.0) -> None:
@@ -172,11 +174,13 @@ class Difference:
         self.even = {*offsets} == {tuple(-a for a in at) for at in offsets}
 
     def forward(self, p: Array) -> Array:
-        """From a block with a border of one pixel to the block without it."""
+        """Return the differences of a block with a border of one pixel, for the block without the border."""
         return self._applied(p, 1)
 
     def adjoint(self, p: Array) -> Array:
-        """The transpose, from such a block to the block without its border."""
+        """Return the transpose of `forward` for a block with a border of one pixel, for the block without
+        the border.
+        """
         return self._applied(p, -1)
 
     def _applied(self, p: Array, side: int) -> Array:
@@ -187,7 +191,7 @@ class Difference:
         return total if self.scale == 1 else combined(total, a=self.scale)
 
 
-#: The part of an axis with a border of one pixel that lies so far from its inner part.
+#: The inner part of an axis with a border of one pixel, shifted by -1, 0 or 1.
 _MOVED = {-1: slice(None, -2), 0: slice(1, -1), 1: slice(2, None)}
 
 
@@ -198,7 +202,7 @@ def _first(axes: int) -> tuple[Difference, ...]:
 def _second(axes: int) -> tuple[Difference, ...]:
     units, here = _units(axes), (0,) * axes
     straight = [Difference((1, tuple(-a for a in u)), (1, u), (-2, here)) for u in units]
-    mixed = [  # √2, for it stands for both mixed derivatives
+    mixed = [  # √2, since it stands for both mixed derivatives
         Difference((1, tuple(map(add, u, v))), (-1, u), (-1, v), (1, here), scale=math.sqrt(2))
         for u, v in combinations(units, 2)
     ]
@@ -206,23 +210,23 @@ def _second(axes: int) -> tuple[Difference, ...]:
 
 
 def _units(axes: int) -> list[tuple[int, ...]]:
-    """The step of one pixel along each axis."""
+    """Return the step of one pixel along each axis."""
     return [tuple(int(i == axis) for i in range(axes)) for axis in range(axes)]
 
 
-#: The stencils of a kind, for so many axes of space.
+#: The stencils of each kind, as a function of the number of spatial axes.
 DIFFERENCES: dict[str, Callable[[int], tuple[Difference, ...]]] = {
     "identity": cache(lambda axes: (Difference((1, (0,) * axes)),)),
     "gradient": cache(_first),
     "hessian": cache(_second),
 }
 
-#: Σ|L|² of a kind in frequency is the sum of those of the first differences along all axes, to this power.
+#: In frequency, Σ|L|² of a kind is this power of the sum of |1 − e^{iω}|² over all axes.
 ORDER = {"identity": 0, "gradient": 1, "hessian": 2}
 
 
 def padded(x: Array, wrap: bool, axes: int = 2) -> Array:
-    """`x` with a border of one pixel around its last axes: of its other end, or zeros."""
+    """Return `x` with a border of one pixel around its last axes: pixels of the opposite side if `wrap`, else zeros."""
     if wrap:
         return get_xp(x).pad(x, [(0, 0)] * (x.ndim - axes) + [(1, 1)] * axes, mode="wrap")
     out = get_xp(x).zeros((*x.shape[:-axes], *(n + 2 for n in x.shape[-axes:])), x.dtype)
@@ -231,7 +235,7 @@ def padded(x: Array, wrap: bool, axes: int = 2) -> Array:
 
 
 def inside(difference: Difference, shape: Sequence[int]) -> tuple[slice, ...]:
-    """The pixels of a scene at which a difference is counted."""
+    """Return the pixels of a scene at which a difference counts."""
     return tuple(slice(a, max(n - b, 0)) for (a, b), n in zip(difference.reach, shape, strict=True))
 
 
@@ -247,9 +251,12 @@ class Regularizer:
     Attributes
     ----------
     differences : {"identity", "gradient", "hessian"}
+        The differences u = L f.
     norm : {"square", "vector", "absolute"}
-        ½ Σ u², Σ |u| with |u| the Euclidean norm over the differences and colours of a pixel, Σ|u_i|.
+        "square" is ½ Σ u²; "vector" is Σ |u|, where |u| is the Euclidean norm over the differences and colours of a
+        pixel; "absolute" is Σ|u_i|.
     weight : float
+        A factor of the norm.
     """
 
     differences: str
@@ -257,12 +264,12 @@ class Regularizer:
     weight: float = 1.0
 
     def total(self, u: Sequence[Array]) -> Array:
-        """The sum over all pixels, as an array of no dimensions, which a GPU need not be waited for.
+        """Return the sum over all pixels as a 0-D array, without waiting for a GPU.
 
         Parameters
         ----------
         u : sequence of (k, c, ...) arrays
-            The differences; zero where they are not counted.
+            The differences; zero where they do not count.
         """
         if self.norm == "square":
             return 0.5 * self.weight * reduce(add, map(squares, u))
@@ -271,12 +278,14 @@ class Regularizer:
         return self.weight * total(_length(u))
 
     def prox(self, q: Sequence[Array], tau: float) -> list[Array]:
-        """The u that minimises τ·regularizer(u) + ½‖u − q‖².
+        """Return the u that minimises τ·regularizer(u) + ½‖u − q‖².
 
         Parameters
         ----------
         q : sequence of (k, c, ...) arrays
+            Differences.
         tau : float
+            The factor τ.
         """
         xp = get_xp(q[0])
         tau *= self.weight
@@ -288,7 +297,7 @@ class Regularizer:
 
 
 def _length(u: Sequence[Array]) -> Array:
-    """|u| over differences and colours: (k, 1, ...)."""
+    """Return |u| over differences and colours, (k, 1, ...)."""
     if u[0].shape[1] == 1:
         return kernels.pixelwise(lambda xp, *u: xp.sqrt(_sum_of_squares(xp, *u)), *u)
     return get_xp(u[0]).sqrt(kernels.pixelwise(_sum_of_squares, *u).sum(axis=1, keepdims=True))
@@ -303,12 +312,12 @@ def _sum_of_squares(_xp: ModuleType, *u: Array) -> Array:
 
 @fused
 def _shrunk(xp: ModuleType, length: Array, tau: Array, least: Array, *q: Array) -> tuple[Array, ...]:
-    by = 1 - tau / xp.maximum(length, least)  # 0 where |q| ≤ τ, and no division by zero
+    by = 1 - tau / xp.maximum(length, least)  # 0 where |q| ≤ τ, without a division by zero
     return tuple(c * by for c in q)
 
 
-#: R∘L of each method as a sum of regularizers. "tv2" takes first and second order in equal parts (K. Papafitsoros,
-#: C.-B. Schönlieb, J. Math. Imaging Vis. 48 (2014) 308-338): ramps stay ramps and edges stay edges.
+#: R∘L of each method as a sum of regularizers. "tv2" weighs first and second order equally (K. Papafitsoros, C.-B.
+#: Schönlieb, J. Math. Imaging Vis. 48 (2014) 308-338), which keeps both ramps and edges.
 REGULARIZERS: dict[str, tuple[Regularizer, ...]] = {
     "identity": (Regularizer("identity", "square"),),
     "gradient": (Regularizer("gradient", "square"),),
@@ -320,28 +329,30 @@ REGULARIZERS: dict[str, tuple[Regularizer, ...]] = {
 
 
 def differences(scene: Array, kind: str, wrap: bool, axes: int = 2) -> Iterator[Array]:
-    """The differences of a scene, zero where they are not counted, one after the other.
+    """Yield the differences of a scene, one stencil after the other; they are zero where they do not count.
 
     Parameters
     ----------
     scene : (..., P, Q) array
+        The scene.
     kind : {"identity", "gradient", "hessian"}
+        The kind of differences.
     wrap : bool
-        The scene is periodic, so that every difference is counted.
+        True if the scene is periodic, so that all differences count.
     axes : int
-        Of space, the last ones.
+        Number of spatial axes, which are the last ones.
 
     Yields
     ------
     (..., P, Q) array
     """
     p = padded(scene, wrap, axes)
-    for difference in DIFFERENCES[kind](axes):  # none has a name here, which would keep it in memory
+    for difference in DIFFERENCES[kind](axes):  # no variable may keep a difference in memory
         yield difference.forward(p) if wrap else counted(difference.forward(p), difference)
 
 
 def counted(u: Array, difference: Difference) -> Array:
-    """Differences of a scene, and zero where they are not counted."""
+    """Return differences of a scene with zero where they do not count."""
     kept = get_xp(u).zeros_like(u)
     at = (..., *inside(difference, u.shape[-len(difference.reach) :]))
     combined(u[at], out=kept[at])
@@ -349,17 +360,17 @@ def counted(u: Array, difference: Difference) -> Array:
 
 
 def adjoint_differences(u: Iterable[Array], kind: str, wrap: bool, axes: int = 2) -> Array:
-    """The exact transpose of `differences`, for `u` that is zero where they are not counted."""
+    """Return the exact transpose of `differences`, for `u` that is zero where the differences do not count."""
     parts = map(lambda c, d: d.adjoint(padded(c, wrap, axes)), u, DIFFERENCES[kind](axes))
     found = next(parts)
     for part in parts:
         combined(found, part, out=found)
-        del part  # before the next takes memory
+        del part  # free the memory before the next part
     return found
 
 
 def regularizer_value(method: str, scene: Array, wrap: bool) -> float:
-    """R(L f) of a scene (k, c, P, Q), of any axes of space: NaN for a method whose prior has no value."""
+    """Return R(L f) of a scene (k, c, *space); NaN for a method whose regularizer has no value."""
     if method not in REGULARIZERS:
         return math.nan
     stated = [(p.differences, p.norm) for p in REGULARIZERS[method]]
@@ -371,23 +382,25 @@ def regularizer_value(method: str, scene: Array, wrap: bool) -> float:
 
 
 def first_difference_power(n: int, wrap: bool, xp: ModuleType) -> Array:
-    """|1 − e^{iω}|² at the frequencies of a transform of `n` points: Fourier if `wrap`, else cosine (DCT-II)."""
+    """Return |1 − e^{iω}|² at the frequencies of a transform of `n` points: Fourier if `wrap`, else cosine (DCT-II)."""
     return xp.asarray(4 * np.sin(np.pi * np.arange(n) / (n if wrap else 2 * n)) ** 2)
 
 
-#: The regularizers of the linear formula; of the second see `deblur.operators.natural`.
+#: The regularizers of the linear formula; `deblur.operators.natural` describes the second.
 FORMULA = ("identity", "natural")
 
 
 def is_quadratic(regularizer: str) -> bool:
-    """Whether R is a sum of squares."""
+    """Return True if R is a sum of squares."""
     return regularizer in FORMULA or (
         regularizer in REGULARIZERS and all(p.norm == "square" for p in REGULARIZERS[regularizer])
     )
 
 
 def values_on_gpu(scene: Array, regularizers: Sequence[tuple[str, str]], wrap: bool) -> list[float]:
-    """The sums over all pixels of scenes (k, c, P, Q), for the (differences, norm) of each regularizer."""
+    """Return the values of regularizers, given as (differences, norm), for scenes (k, c, P, Q) on a GPU, without
+    weights.
+    """
     scene = cupy.ascontiguousarray(scene)
     reduction = kernels.Reduction("terms", math.prod(scene.shape[2:]) * len(scene))
     out = cupy.empty(len(regularizers), np.float64)
@@ -399,6 +412,6 @@ def values_on_gpu(scene: Array, regularizers: Sequence[tuple[str, str]], wrap: b
 
 
 def gpu_serves(scene: Array, regularizers: Sequence[tuple[str, str]]) -> bool:
-    """Whether `values_on_gpu` takes these: images of two axes, a plane of which has fewer than 2³¹ pixels."""
+    """Return True if `values_on_gpu` can do this: images of two axes whose planes have fewer than 2³¹ pixels."""
     known = all(kind in KINDS and norm in NORMS for kind, norm in regularizers)
     return known and scene.ndim == 4 and scene.dtype.char in "fd" and 0 < math.prod(scene.shape[2:]) < 1 << 31

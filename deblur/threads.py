@@ -1,4 +1,6 @@
-"""How many threads work at once: granted by a scheduler, the environment, or the cores there are; work on them."""
+"""Control the number of threads: a limit set by a scheduler, the environment or the cores; run work on
+these threads.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _granted: ContextVar[int | None] = ContextVar("granted", default=None)
 
 @contextmanager
 def thread_limit(threads: int | None) -> Iterator[None]:
-    """Grant what runs in here so many threads, as a scheduler of many solves must; None: as before."""
+    """Limit the work inside to this number of threads, as a scheduler of many solves must; None changes nothing."""
     before = _granted.set(_granted.get() if threads is None else threads)
     try:
         yield
@@ -28,7 +30,7 @@ def thread_limit(threads: int | None) -> Iterator[None]:
 
 
 def cores() -> int:
-    """How many threads may work side by side: the `thread_limit`, else OMP_NUM_THREADS, else one a core."""
+    """Return how many threads may work in parallel: the `thread_limit`, else OMP_NUM_THREADS, else one per core."""
     asked = _granted.get()
     if asked is not None:
         return asked
@@ -37,25 +39,26 @@ def cores() -> int:
 
 
 def usable_cores() -> int:
-    """How many cores this process may run on."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def all_cores() -> Iterator[None]:
-    """Let SciPy's transforms use as many threads as `cores` says, and each matrix product of NumPy and SciPy one.
+    """Let SciPy's transforms use `cores` threads, and each matrix product of NumPy and SciPy one thread.
 
-    Threads of OpenBLAS wait for one another in busy loops: where another process takes one of two cores, products by
-    two threads take eight times as long as by one.
+    Threads of OpenBLAS wait for one another in busy loops. If another process occupies one of two cores, products on
+    two threads take eight times as long as on one.
     """
-    # SciPy reports one worker if no number was set; a caller who wants one thread uses `thread_limit`.
-    own = _granted.get() is None and scipy.fft.get_workers() != 1  # the caller has set a number: respect it
+    # A number of workers that the caller has set is kept. SciPy reports one worker if none was set, so a caller who
+    # wants one thread must use `thread_limit`.
+    own = _granted.get() is None and scipy.fft.get_workers() != 1
     with _one_blas_thread, nullcontext() if own else scipy.fft.set_workers(cores()):
         yield
 
 
 class _OneBlasThread:
-    """A limit of the process, in force while any thread is inside."""
+    """A limit of one BLAS thread for the whole process, while any thread is inside."""
 
     def __init__(self) -> None:
         self._lock, self._inside = threading.Lock(), 0
@@ -79,7 +82,9 @@ _one_blas_thread = _OneBlasThread()
 
 
 def _limit(threads: list[tuple[Any, int]]) -> None:
-    """Set threads of libraries. threadpoolctl 3.8 serves only the thread that was first, unless it is forgotten."""
+    """Set the threads of libraries. threadpoolctl 3.8 obeys only the first thread that used it, unless that
+    is cleared.
+    """
     for library, count in threads:
         forget = getattr(library, "clear_controlling_thread", lambda force: None)
         forget(force=True)
@@ -89,14 +94,16 @@ def _limit(threads: list[tuple[Any, int]]) -> None:
 
 @functools.cache
 def _blas(of_scipy: bool) -> list[Any]:
-    """NumPy's library, and SciPy's once its module is loaded."""
+    """Return the BLAS library of NumPy, and that of SciPy once its module is loaded."""
     from threadpoolctl import ThreadpoolController
 
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 def on_cores(work: Callable[..., Any], *of: Iterable[Any]) -> list:
-    """`work` of every item, in order; a thread for each core, none beside this one if there is one core or item."""
+    """Return the results of `work` for all items, in order, with one thread per core; with one core or item, without
+    threads.
+    """
     threads, parts = cores(), [*zip(*of, strict=False)]
     if threads == 1 or len(parts) < 2:
         return [work(*part) for part in parts]

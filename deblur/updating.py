@@ -1,11 +1,11 @@
-"""Deblurring with updates: bad pixels found late, or a second exposure, without starting over.
+"""Deblur with updates: hide bad pixels or add an exposure without starting over.
 
 `QRDeblurrer` keeps the triangle R of the least-squares problem
 
     minimise  Σ_k ‖W_k^½ (H_k f − g_k)‖² + λ‖f‖²
 
-over exposures k, with a weight for each pixel, zero for the hidden ones. A pixel that is hidden is a row of the
-matrix that is taken out, an exposure that is added is a block of rows put in; both are updates of R.
+over exposures k, with a weight for each pixel, which is zero for a hidden pixel. Hiding a pixel removes a row of the
+matrix, and adding an exposure adds a block of rows. Both are updates of R.
 """
 
 from __future__ import annotations
@@ -31,48 +31,50 @@ class QRDeblurrer:
     Parameters
     ----------
     psf : (m, n) array
-        Point spread function of the first exposure; used as it is.
+        Point spread function of the first exposure, used without normalisation.
     shape : (int, int)
         Rows and columns of the images.
     lam : float
         The regularisation parameter λ > 0, in units of ‖h‖₁², whatever the intensities.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
-        How the scene goes on beyond the frame; see `deblur.Blur`.
+        How the scene continues beyond the frame; see `deblur.Blur`.
     origin : (int, int), optional
         Index of the PSF's centre.
     mask : (M, N) bool array, optional
-        True where a pixel of the first exposure is bad and is to be ignored.
+        True at the pixels of the first exposure to hide.
     weights : (M, N) array, optional
-        Weights ≥ 0 of the first exposure's pixels, 1 / variance up to a factor; all one by default.
+        Weights ≥ 0 of the first exposure's pixels, proportional to 1 / variance; by default one.
     dtype : float32 or float64
-        What is computed in.
+        The dtype of the computation.
 
     Attributes
     ----------
     blurs : tuple of Blur
-        One for each exposure.
+        One blur for each exposure.
     weights : tuple of (M, N) arrays
-        The weights now, zero at hidden pixels.
+        The current weights of each exposure, zero at hidden pixels.
     residual : float or None
         ‖Hᵀ W (g − H f) − λ f‖ / ‖Hᵀ W g‖ of the last restoration, measured with `Blur`.
     note : str
-        What the last call remarked, if anything.
+        The remark of the last call; empty if there is none.
 
     Raises
     ------
     ValueError, TypeError
-        For input that makes no sense, before any work starts.
+        For invalid input, before any work starts.
     InsufficientMemoryError
-        If the band would not fit memory.
+        If the band would not fit in memory.
 
     Notes
     -----
-    Pixels are taken row by row, so that H, HᵀH and R lie in a band whose width is about the PSF's height times the
-    image's width: this is for small images, some 100 pixels a side (a periodic boundary fills the band). Neither H
-    nor Q is kept; the image comes from the semi-normal equations RᵀR f = HᵀWg with iterative refinement
-    [1]_, which also mends what rounding does to R in an update. The residual is measured every time, and should R have
-    lost too much, it is computed anew and `note` says so. Hiding or showing a few pixels costs far less than starting
-    over; an exposure has as many rows as there are pixels, and taking it in saves little.
+    The pixels are ordered row by row, so that H, HᵀH and R are banded. The bandwidth is about the height of the PSF
+    times the width of the image, and a periodic boundary fills the whole matrix. The class is therefore for small
+    images of some 100 pixels a side.
+
+    Neither H nor Q is stored. The image solves the semi-normal equations RᵀR f = HᵀWg with iterative refinement [1]_,
+    which also corrects the rounding errors of updates of R. The residual is measured every time. If R has become too
+    inaccurate, it is computed again, and `note` says so. Hiding or showing a few pixels costs much less than starting
+    over. An exposure has as many rows as pixels, so adding it by an update saves little.
 
     References
     ----------
@@ -134,31 +136,31 @@ class QRDeblurrer:
     # -- what changes it ----------------------------------------------------------------------
 
     def hide(self, mask: Any, exposure: int = 0, *, method: str = "auto") -> None:
-        """Ignore pixels from now on: take their rows out.
+        """Hide pixels from now on, by removing their rows.
 
         Parameters
         ----------
         mask : (M, N) bool array
-            True where a pixel is bad. Those hidden already may be among them.
+            True at the pixels to hide, which may include pixels that are already hidden.
         exposure : int
-            Of which exposure, counted from 0.
+            The number of the exposure, counted from 0.
         method : {"auto", "update", "refactor"}
-            Update R, or compute it anew; "auto" does what takes fewer operations.
+            Update R, or compute it again; "auto" chooses the way that takes fewer operations.
 
         Raises
         ------
         ValueError
-            If no pixel of any exposure would be left. The problem stays as it was.
+            If no pixel of any exposure would be left, or there is no such exposure. The problem does not change.
         """
         self._reweight(exposure, mask, False, method)
 
     def show(self, mask: Any, exposure: int = 0, *, method: str = "auto") -> None:
-        """Use pixels again: put their rows back, with the weight they had.
+        """Show hidden pixels again, by adding their rows with their original weights.
 
         Parameters
         ----------
         mask : (M, N) bool array
-            True where a pixel is good after all.
+            True at the pixels to show.
         exposure, method
             As for `hide`.
         """
@@ -173,22 +175,27 @@ class QRDeblurrer:
         weights: Any = None,
         method: str = "auto",
     ) -> int:
-        """Another image of the same scene: put its rows in.
+        """Add another exposure of the same scene, by adding its rows.
 
         Parameters
         ----------
         psf : (m, n) array, optional
-            Its PSF; that of the first exposure if not given. With boundary ``"unknown"`` the scene's size is the
-            first one's, and so must be the PSF's.
+            The PSF of the new exposure; by default the PSF of the first one. With boundary ``"unknown"`` it must have
+            the size of the first one, since both exposures see the same scene.
         origin, mask, weights
             As for the first exposure.
         method : {"auto", "update", "refactor"}
-            As for `hide`.
+            As for `hide`; "auto" updates R.
 
         Returns
         -------
         int
-            The number of exposures now. `__call__` takes as many images.
+            The new number of exposures, which is the number of images that `__call__` takes.
+
+        Raises
+        ------
+        ValueError
+            If the new exposure would see another scene than the first one.
         """
         check_choice(method, METHODS, "method")
         first = blur = self._exposures[0].blur
@@ -206,7 +213,7 @@ class QRDeblurrer:
         return len(exposures)
 
     def _reweight(self, number: int, mask: Any, back: bool, method: str) -> None:
-        """Hide the pixels of a mask, or with `back` show them."""
+        """Hide the pixels of a mask, or show them if `back`."""
         exposures = self._exposures
         hidden = asnumpy(check_mask(mask, exposures[0].blur.image_shape))
         if check_count(number, "exposure", -len(exposures)) >= len(exposures):
@@ -223,11 +230,11 @@ class QRDeblurrer:
         if count == 0:
             return
         if method == "auto":
-            # Rows out or in take 4 p N B operations, and 2 N B for each of 64 rows of R. All of R takes 4 N B² for each
-            # exposure's N rows, in larger products, which run twice as fast (benchmarks/bench_qr_update.py).
+            # An update by p rows takes 4 p N B operations, and 2 N B for each of 64 rows of R. A new R takes 4 N B² for
+            # the N rows of each exposure, in larger products that run twice as fast (benchmarks/bench_qr_update.py).
             method = "update" if (4.0 * count + 2 * 64) < 2.0 * self._r.bandwidth * len(exposures) else "refactor"
         if method == "update":
-            # The rows as they were, or as they will be again.
+            # The rows with their old weights to remove, or with their new weights to add.
             rows = (new if back else old).rows(self.dtype)[np.flatnonzero(changed)]
             try:
                 r = self._r.with_rows(rows) if back else self._r.without_rows(rows)
@@ -238,23 +245,26 @@ class QRDeblurrer:
     # -- restoring ----------------------------------------------------------------------------
 
     def __call__(self, *images: Any) -> np.ndarray:
-        """The restored scene, cropped to the images' size.
+        """Return the restored scene, cropped to the size of the images.
 
         Parameters
         ----------
         *images : (M, N) arrays
-            One for each exposure, in their order. Values of hidden pixels have no effect; they may be NaN.
+            One image for each exposure, in order. Values of hidden pixels have no effect; they may be NaN.
 
         Returns
         -------
         (M, N) array
+            In the dtype of the computation.
 
         Raises
         ------
         ValueError
-            For another number of images than exposures, another shape, or a pixel in use that is not finite.
+            If the number of images is not that of exposures, a shape is wrong, or a visible pixel is not finite.
+        TypeError
+            For CuPy arrays.
         ConvergenceError
-            If the normal equations cannot be satisfied in this dtype: λ is too small. Carries the scene reached.
+            If λ is too small to solve the normal equations in this dtype. The error carries the last scene.
         """
         data = self._data(images)
         scene, residual = self._solve(self._r, data)
@@ -263,7 +273,7 @@ class QRDeblurrer:
         if not residual <= enough:
             r = self._factored(self._exposures)
             again, once_more = self._solve(r, data)
-            if once_more < residual:  # what updates had done to R is what was in the way
+            if once_more < residual:  # the updates had made R inaccurate
                 self._r, scene, residual = r, again, once_more
                 note = "R was computed anew, as updates had made it inaccurate"
         self.residual, self.note = residual, note
@@ -292,7 +302,7 @@ class QRDeblurrer:
         return data
 
     def _solve(self, r: BandTriangle, data: list[np.ndarray]) -> tuple[np.ndarray, float]:
-        """The scene, and ‖HᵀW(g − Hf) − λf‖ / ‖HᵀWg‖ measured with the blurs alone."""
+        """Return the scene, and ‖HᵀW(g − Hf) − λf‖ / ‖HᵀWg‖ measured with the blurs alone."""
         shape = self._exposures[0].blur.scene_shape
 
         def gradient(f: np.ndarray) -> np.ndarray:
@@ -318,7 +328,7 @@ class QRDeblurrer:
     # -- parts --------------------------------------------------------------------------------
 
     def refactor(self) -> None:
-        """Compute R anew from all exposures, as from scratch."""
+        """Compute R again from all exposures."""
         self._r, self.note = self._factored(self._exposures), ""
 
     def _factored(self, exposures: tuple[_Exposure, ...]) -> BandTriangle:
@@ -336,22 +346,22 @@ class QRDeblurrer:
 
 @dataclass(frozen=True)
 class _Exposure:
-    """One image to come: its blur, the weights given, and those in use (zero at hidden pixels)."""
+    """One exposure: its blur, the given weights, and the current weights (zero at hidden pixels)."""
 
     blur: Blur
     given: np.ndarray
     weights: np.ndarray
 
     def rows(self, dtype: np.dtype) -> Any:
-        """W^½ H, sparse."""
+        """Return W^½ H as a sparse matrix."""
         root = scipy.sparse.diags_array(np.sqrt(self.weights).reshape(-1))
         return scipy.sparse.csr_array(root @ self.blur.to_sparse()).astype(dtype)
 
 
 def _band(blur: Blur) -> int:
-    """About how many superdiagonals R has."""
+    """Return the approximate number of superdiagonals of R."""
     if blur.boundary.wraps:
         return blur.shape[1]
     reach = (blur.psf.shape[0] - 1) * blur.scene_shape[1] + blur.psf.shape[1]
-    # Where a pixel beyond the edge is made of more than one, rows of H reach twice as far.
+    # If a pixel beyond the edge is a combination of several pixels, rows of H reach twice as far.
     return min(blur.shape[1], reach * (2 if blur.boundary.weight > 1 else 1))

@@ -1,8 +1,8 @@
-"""Vector operations of the Krylov iterations, once in NumPy and once by our CUDA kernels.
+"""The vector operations of Krylov iterations, in NumPy and by CUDA kernels.
 
-The loops are written once, in `deblur.linalg.krylov` and `deblur.solvers.krylov`; they know no array library.
-`Systems` and `SystemsGPU` (``cuda/conjugate.cu``) hold the vectors of conjugate gradients, `Frames` and `FramesGPU`
-(``cuda/krylov.cu``) work on bases of Krylov spaces.
+The loops of the iterations are in `deblur.linalg.krylov` and `deblur.solvers.krylov`; they do not depend on the array
+library. `Systems` and `SystemsGPU` (``cuda/conjugate.cu``) hold the vectors of conjugate gradients. `Frames` and
+`FramesGPU` (``cuda/krylov.cu``) work on bases of Krylov spaces.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from .norms import contiguous, norms
 
 
 class Systems:
-    """The vectors of conjugate gradients for one solve, by the array library's own operations.
+    """The vectors of conjugate gradients for one solve, with the operations of the array library.
 
     Parameters
     ----------
     dot : callable
-        The inner product, on the host or not. One that gives a number makes one system of everything. One that gives an
-        array, with length 1 along the axes it sums over, makes a system of its own of each entry, with
-        steps of its own; a system that is solved stands still.
+        The inner product. If it returns a number, all vectors form one system. If it returns an array, with length 1
+        along the summed axes, each entry of it is a separate system with its own steps. A solved system does not change
+        any more.
     measure : callable, optional
-        `Systems` ↦ what is compared with the tolerance, called before the first iteration and after each.
-        By default the relative residual, the largest of all systems.
+        A function of `Systems` that returns the number to compare with the tolerance. It is called before the first
+        iteration and after each one. By default it is the largest relative residual of all systems.
 
     Attributes
     ----------
     x, r, p : array
-        The iterate, b − A x, and the direction along which x was moved last. They change in place.
+        The iterate, the residual b − A x, and the last direction. They change in place.
     alpha : number or array
-        x was moved by alpha·p last; 0 before the first iteration.
+        The length of the last step, alpha·p; 0 before the first iteration.
     rz : number or array
-        ⟨r, M r⟩, an estimate of the squared error in the energy norm, in the shape that `dot` gives.
+        ⟨r, M r⟩, an estimate of the squared error in the energy norm, in the shape that `dot` returns.
     """
 
     def __init__(self, dot: Callable[[Array, Array], Any], measure: Callable[[Any], float] | None = None) -> None:
         self._dot, self._measure = dot, measure
 
     def begin(self, b: Array, x: Array, r: Array) -> None:
-        """Start from x, with r = b − A x; both become the iteration's own."""
+        """Start from x with r = b − A x; the iteration overwrites both arrays."""
         xp = get_xp(b)
         self.x, self.r, self.p, self._b = x, r, xp.zeros_like(b), b
         self.alpha = self._beta = self.rz = 0.0
@@ -57,10 +57,10 @@ class Systems:
             self._size = size + (size == 0)
 
     def direction(self) -> Array:
-        """The next direction, from what `aim` was given."""
+        """Return the next direction, which `aim` has prepared."""
         self.p *= self._beta
         self.p += self._z
-        del self._z  # before A p takes memory
+        del self._z  # free the memory before A p
         return self.p
 
     def advance(self, ap: Array) -> None:
@@ -76,31 +76,31 @@ class Systems:
         self._beta, self._z = self.rz / (before + (before == 0)), z
 
     def residual(self) -> float:
-        """What is compared with the tolerance."""
+        """Return the number to compare with the tolerance."""
         if self._measure is not None:
             return self._measure(self)
         return float((get_xp(self.r).sqrt(self._dot(self.r, self.r)) / self._size).max())
 
     def sums(self) -> np.ndarray:
-        """‖r‖², ⟨x, b + r⟩, ‖p‖², ‖x‖² and alpha of each system, (5, systems)."""
+        """Return ‖r‖², ⟨x, b + r⟩, ‖p‖², ‖x‖² and alpha of each system, (5, systems), on the host."""
         x, r, p = self.x, self.r, self.p
         found = [self._dot(r, r), self._dot(x, self._b + r), self._dot(p, p), self._dot(x, x)]
         return np.stack([*found, np.broadcast_to(self.alpha, found[0].shape)]).reshape(5, -1)
 
     def loop(self, step: Callable[[], None]) -> None:
-        """Do a step."""
+        """Run a step."""
         step()
 
 
 class SystemsGPU(Systems):
-    """As `Systems`, a system for each frame and channel (k, c, P, Q): four launches an iteration.
+    """`Systems` on a GPU, with a system for each frame and channel (k, c, P, Q) and four launches per iteration.
 
     Parameters
     ----------
     measure : callable
-        As for `Systems`; `sums` is what it can read.
+        As for `Systems`; it can read `sums`.
     capture : bool
-        Whether the products may be captured as a graph: they read nothing back, and keep what they use.
+        True if the products may be captured as a graph: they read nothing back, and their arrays stay alive.
     """
 
     def __init__(self, measure: Callable[[Any], float], capture: bool) -> None:
@@ -113,7 +113,7 @@ class SystemsGPU(Systems):
         self._at = kernels.Constants("conjugate")
         self._control = cupy.zeros((systems, self._at.CONTROL), np.float64)
         self._sum = kernels.Reduction("conjugate", self._n, 4, systems)
-        self._move(self._b)  # by nothing: for the sums
+        self._move(self._b)  # alpha is 0: this only computes the sums
 
     def direction(self) -> Array:
         return self.p
@@ -129,7 +129,7 @@ class SystemsGPU(Systems):
 
     def aim(self, z: Array) -> None:
         systems = len(self._control)
-        if z.size // systems != math.prod(z.shape[-2:]):  # volumes: slices below one another
+        if z.size // systems != math.prod(z.shape[-2:]):  # a volume: stack its planes as rows
             z = get_xp(z).ascontiguousarray(z).reshape(systems, -1, z.shape[-1])
         planes, ld, stride = kernels.images(z)
         z_args = (planes, ld, stride, *planes.shape[1:], self._n, self._control)
@@ -146,7 +146,9 @@ class SystemsGPU(Systems):
 
 
 def image_systems(b: Array, measure: Callable[[np.ndarray], float], capture: bool) -> Systems:
-    """A system for each frame and channel of b (k, c, P, Q), measured by what `Systems.sums` gives."""
+    """Return the vectors of a system for each frame and channel of b (k, c, P, Q); `measure` is a function of
+    `Systems.sums`.
+    """
 
     def by_sums(at: Systems) -> float:
         return measure(at.sums())
@@ -162,25 +164,27 @@ def image_systems(b: Array, measure: Callable[[np.ndarray], float], capture: boo
 
 
 class Frames:
-    """Operations on vectors (k, n), one a frame, and bases (k, vectors, n) of them.
+    """Operations on vectors (k, n), one for each frame, and on bases (k, vectors, n).
 
-    Coefficients `h` are (count, k), of the first `count` vectors of a basis, and squared norms (k,): both
-    float64, and where the vectors are.
+    The coefficients `h` are (count, k), for the first `count` vectors of a basis. Squared norms are (k,). Both are
+    float64, on the device of the vectors.
     """
 
     def project(self, basis: Array, w: Array, h: Array) -> None:
-        """h = the inner products of w with vectors of the basis."""
+        """Set h to the inner products of w with the vectors of the basis."""
         h[...] = (basis[:, : len(h)] @ w[:, :, None])[:, :, 0].T
 
     def subtract(self, w: Array, basis: Array, h: Array, squared: Array | None = None) -> Array:
-        """w less Σ h_i v_i, which may be in w's place, and its squared norm."""
+        """Return w − Σ h_i v_i, which may overwrite w, and set `squared` to its squared norm."""
         w = w - (h.T.astype(w.dtype)[:, None] @ basis[:, : len(h)])[:, 0]
         if squared is not None:
             squared[...] = norms(w) ** 2
         return w
 
     def recur(self, out: Array, x: Array, factor: Array, old: Array | None, squared: Array) -> None:
-        """out = x − factor · old for images x, and its squared norm; `old` may be `out`, or None for nothing."""
+        """Set out = x − factor · old for images x, and `squared` to its squared norm; `old` may be `out`, or None for
+        zero.
+        """
         images = out.reshape(x.shape)
         if old is None:
             images[...] = x
@@ -190,11 +194,11 @@ class Frames:
         squared[...] = norms(out) ** 2
 
     def scale(self, w: Array, squared: Array, out: Array) -> None:
-        """out = w over its norm, or zero where that is zero."""
+        """Set `out` to w divided by its norm, or to zero if the norm is zero."""
         np.multiply(w, (1 / np.sqrt(np.where(squared > 0, squared, np.inf))).astype(w.dtype)[:, None], out=out)
 
     def settle(self, squared: Array, tiny: float, side: int, first: bool, record: Record) -> None:
-        """Take the norms into the record, as zero where they are at most `tiny` of the largest so far."""
+        """Store norms in the record; a norm of at most `tiny` times the largest so far becomes zero."""
         norm = np.sqrt(squared)
         norm *= norm > (0 if first else tiny * record.scalars[0])
         record.log[int(record.scalars[1]) % len(record.log), side] = record.norms[side] = norm
@@ -204,21 +208,21 @@ class Frames:
         record.scalars[1] += side
 
     def loop(self, step: Callable[[], None]) -> None:
-        """Do a step."""
+        """Run a step."""
         step()
 
 
 class Record:
-    """The norms of a bidiagonalisation: side 0 is β of images, side 1 α of scenes.
+    """The norms of a bidiagonalisation: side 0 is β of images, side 1 is α of scenes.
 
     Attributes
     ----------
     norms : (2, k) array
-        The last of each side.
+        The last norms of each side.
     scalars : (2,) array
-        The largest norm so far, and the steps.
+        The largest norm so far, and the number of steps.
     log : (LOG, 2, k) array
-        The norms of the last steps.
+        The norms of the last LOG steps.
     """
 
     LOG = 64
@@ -228,15 +232,16 @@ class Record:
 
 
 class FramesGPU:
-    """As `Frames`.
+    """`Frames` on a GPU.
 
     Parameters
     ----------
     k, n, most : int
-        Frames, elements of the longest vector, and vectors of the largest basis.
+        Number of frames, length of the longest vector, and number of vectors in the largest basis.
     dtype : dtype
+        The dtype of the vectors.
     capture : bool
-        Whether a step may be captured as a graph.
+        True if a step may be captured as a graph.
     """
 
     def __init__(self, k: int, n: int, most: int, dtype: np.dtype, capture: bool) -> None:
@@ -254,7 +259,7 @@ class FramesGPU:
         return w
 
     def recur(self, out: Array, x: Array, factor: Array, old: Array | None, squared: Array) -> None:
-        if x.ndim != 3:  # with channels, or no images
+        if x.ndim != 3:  # with channels, or vectors
             x = get_xp(x).ascontiguousarray(x).reshape(len(x), -1, x.shape[-1])
         x, ld, stride = kernels.images(x)
         before = (None, 0) if old is None else _apart(old)
@@ -273,10 +278,10 @@ class FramesGPU:
 
 
 def _apart(a: Array) -> tuple[Array, int]:
-    """An array of rows, or of stacks, that may lie apart, and the elements between their beginnings."""
+    """Return an array of rows or stacks, and the number of elements between the starts of two of them."""
     return a, a.strides[0] // a.itemsize
 
 
 def frame_vectors(like: Array, k: int, n: int, most: int, capture: Callable[[], bool] = bool) -> Frames | FramesGPU:
-    """The operations for arrays like `like`; see `FramesGPU`."""
+    """Return the operations for arrays like `like`; see `FramesGPU`."""
     return FramesGPU(k, n, most, like.dtype, capture()) if is_cupy(like) else Frames()

@@ -1,4 +1,4 @@
-"""Verification of a solution: residual, data residual and objective, measured with the operator alone."""
+"""Verify a solution: measure residual, data residual and objective with the operator alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from .terms import FORMULA
 
 
 def joined(parts: list[Solution]) -> Solution:
-    """The measured figures of several parts of an image together, and how the worst of their iterations ended."""
+    """Return the measured figures of several parts of an image together, with the outcome of the worst of their
+    iterations.
+    """
     worst = max(parts, key=lambda part: (not part.converged, part.iterations))
     if len(parts) == 1:
         return worst
@@ -31,10 +33,10 @@ def joined(parts: list[Solution]) -> Solution:
 
 
 def small_residual(dtype: np.dtype) -> float:
-    """The relative residual that shows an image to be right.
+    """Return the largest relative residual that shows an image to be accurate, the cube root of eps.
 
-    A backward stable solver leaves eps times the condition number; past the cube root of eps the image has lost more
-    digits than a display shows.
+    A backward stable solver leaves a residual of eps times the condition number. Beyond the cube root of eps the image
+    has lost more digits than a display shows.
     """
     return float(np.finfo(dtype).eps) ** (1 / 3)
 
@@ -42,30 +44,36 @@ def small_residual(dtype: np.dtype) -> float:
 def verify(
     problem: Problem, g: Array, solution: Solution, image: Array, keep: tuple[slice, ...] | None = None
 ) -> Solution:
-    """The solution with its measured figures, whatever its solver says.
+    """Return the solution with measured figures, which do not rely on its solver.
 
     Parameters
     ----------
     problem : Problem
+        The solved problem.
     g : (k, c, M, N) array
-        The data that were solved for: g − H f̄ if the scene is centred on f̄.
+        The data of the solve: g − H f̄ if the scene is centred on f̄.
     solution : Solution
+        The solution of the solver.
     image : (k, c, M, N) array
-        The frames, to which the data residual is relative.
+        The frames, whose norm is the denominator of the data residual.
     keep : tuple of slice, optional
-        The part of space that is measured, of a linear system whose scene has the size of the image; by default all.
+        The spatial region to measure, for a linear system whose scene has the size of the image; by default all.
+
+    Returns
+    -------
+    Solution
     """
     operator, fidelity, scene = problem.operator, problem.fidelity, solution.scene
     blur, plain = operator.shift_invariant, problem.regularizer == "identity" and fidelity.weights is None
     quick = plain and problem.quadratic and not fidelity.background and keep is None
     quick = quick and problem.device.gpu is not None
-    if quick and blur is not None and blur.boundary.wraps:  # a GPU needs half of the transforms
+    if quick and blur is not None and blur.boundary.wraps:  # needs half as many transforms
         return _in_frequency(problem, g, solution, image)
     seen = operator.forward(scene)
     direct = problem.quadratic and solution.history is None
     objective = None if direct else problem.objective(g, scene, seen)
     linear = plain and problem.formula == "tikhonov"
-    # Of a small image a GPU takes two products together sooner than one after the other.
+    # For a small image a GPU computes two products faster together than one after the other.
     if linear and quick and direct and g.size <= 1 << 18:
         pair = problem.xp.empty((2, *g.shape), g.dtype)
         combined(g, out=pair[0])
@@ -84,7 +92,7 @@ def verify(
     if not problem.quadratic:
         size, data_residual = norms_of(*shown)
         past = solution.history
-        # A method that stopped before its first iteration, as on a black image, has converged.
+        # A method that stops before its first iteration, as for a black image, has converged.
         last = 0.0 if past is None or not len(past) else max(past.primal[-1], past.dual[-1])
         return _measured(problem, solution, [1.0, float(last), size, data_residual], objective, difference)
     lam, where = problem.lam, ... if keep is None else (..., *keep)
@@ -100,7 +108,7 @@ def verify(
     if problem.formula == "hht":
         r = combined(combined(b, operator.forward(operator.adjoint(scene)), b=-1), scene, b=-lam)
     elif problem.regularizer in FORMULA:
-        del b  # before Hᵀ takes memory
+        del b  # free the memory before Hᵀ
         r = operator.adjoint(difference if fidelity.weights is None else fidelity.weights * difference)
         if problem.regularizer == "natural":
             r = covariance(r, operator.boundary, problem.axes)
@@ -114,7 +122,7 @@ def verify(
 def _measured(
     problem: Problem, solution: Solution, norms: list[float], objective: float | None, left: Array, where: Any = ...
 ) -> Solution:
-    """The solution with its figures, from the norms ‖b‖, ‖b − A f‖, ‖g‖ and ‖H f + b − g‖."""
+    """Return the solution with its figures, computed from the norms ‖b‖, ‖b − A f‖, ‖g‖ and ‖H f + b − g‖."""
     scale, residual, size, data_residual = norms
     error = math.inf
     bounded = problem.quadratic and problem.regularizer == "identity" and problem.lam
@@ -132,7 +140,10 @@ def _measured(
 
 
 def _in_frequency(problem: Problem, g: Array, solution: Solution, image: Array) -> Solution:
-    """The same for a periodic blur: both formulas agree there, and norms are those of spectra (Parseval)."""
+    """Return the measured solution of a periodic blur.
+
+    Both formulas agree there, and norms are those of spectra (Parseval).
+    """
     h = problem.blur.transfer(problem.dtype, problem.device)
     seen, sums = torus_gpu.residual_norms(g, solution.scene, h, problem.lam)
     difference = combined(g, seen, b=-1)

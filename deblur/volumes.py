@@ -1,4 +1,4 @@
-"""Volumes on the command line: each of a file restored by the same plan, into a file or an OME-Zarr."""
+"""Restore volumes on the command line: all volumes of a file by the same plan, into a file or an OME-Zarr."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from .psf_command import upright
 
 
 def fitted(given: tuple[str, np.ndarray, Any], metadata: image.Metadata) -> tuple[np.ndarray, list[str]]:
-    """The PSF of --psf turned with the image, and in its voxels as far as the PSF's file or form gives those of it; and
-    a line that says so where it was resampled.
+    """Return the PSF of --psf, rotated with the image and resampled to its voxels, and lines that report a resampling.
 
-    Warns if the image has sizes of voxels, and the TIFF of the PSF could have them and has none.
+    The PSF is resampled only along axes whose voxel sizes its file or formula gives. A warning is issued if the image
+    has voxel sizes and a PSF in a TIFF has none.
     """
     kernel = upright(given, metadata.orientation)
     if given[2] is None and not given[0].lower().endswith((".tif", ".tiff")):
@@ -44,22 +44,24 @@ def fitted(given: tuple[str, np.ndarray, Any], metadata: image.Metadata) -> tupl
 
 
 def check_is_psf(source: str, picture: np.ndarray, text: str, kernel: np.ndarray) -> None:
-    """Refuse the blurred image itself as PSF, from the same file or with the same values."""
+    """Raise ValueError if the PSF is the blurred image itself: the same file, or the same values."""
     same = Path(text).is_file() and Path(source).is_file() and Path(text).samefile(source)
     if not same and kernel.shape == picture.shape:
         total = picture.sum(dtype=np.float64)
         same = total != 0 and np.allclose(kernel, picture / total, rtol=1e-6, atol=0)
     if same:
         raise ValueError(
-            f"--psf {text} is the blurred picture itself; the PSF is what a point became by the blur, such as "
-            "gaussian:9,1.2 or the cut-out picture of a star"
+            f"--psf {text} is the blurred picture itself; the PSF is the image of one point after the blur, such as "
+            "gaussian:9,1.2 or the picture of a star"
         )
 
 
 def opened(
     args: argparse.Namespace, kernel: Any, lazily: bool = False
 ) -> tuple[Any, image.Metadata, tuple[slice, ...]]:
-    """IN with all its axes, the metadata of what is to be restored, and where that is along the axes of its pages."""
+    """Return IN with all its axes, the metadata of the part to restore, and the slices of that part along the page
+    axes.
+    """
     report_phase("reading")
     if lazily and is_store(args.input):
         _, stored, metadata = largest_level(args.input)
@@ -70,7 +72,9 @@ def opened(
 
 
 def bits_of(args: argparse.Namespace, like: np.ndarray) -> int:
-    """The bits of OUT for an image of this shape and dtype; ValueError if an option does nothing with them."""
+    """Return the bits of OUT for an image of this shape and dtype; raise ValueError if an option has no effect with
+    them.
+    """
     bits = image.check_format(args.output, like, args.bits)
     if bits == 32 and (args.clip or args.rescale):
         option = "--clip" if args.clip else "--rescale"
@@ -79,7 +83,7 @@ def bits_of(args: argparse.Namespace, like: np.ndarray) -> int:
 
 
 def restored(args: argparse.Namespace, options: Any) -> str:
-    """Restore each volume of IN, all time points of a channel by one plan, and write OUT; returns the report."""
+    """Restore each volume of IN, with one plan for all time points of a channel, write OUT, and return the report."""
     stored, metadata, where = opened(args, args.psf[1], lazily=True)
     (kernel, resampled), letters, frame = fitted(args.psf, metadata), metadata.axes, stored.shape[len(where) :]
     to_store = Path(args.output).suffix == ".zarr"
@@ -89,7 +93,7 @@ def restored(args: argparse.Namespace, options: Any) -> str:
     bits = 32 if to_store else bits_of(args, np.broadcast_to(dtype.type(), pages))
     spans = {a: range(s.start, s.stop) for a, s in zip(letters, where, strict=True)}
     channels, times = spans.get("C", range(1)), spans.get("T", range(1))
-    # One volume as it was read and four of floats at least; of a file, all of its volumes as well.
+    # At least one volume in the dtype of IN and four of floats; for a file, also all volumes together.
     each = math.prod(shape) // (len(channels) * len(times)) * (stored.dtype.itemsize + 4 * dtype.itemsize)
     whole, instead = 0, "restore it in tiles (--memory 2GB)"
     if not to_store:
@@ -140,7 +144,7 @@ def restored(args: argparse.Namespace, options: Any) -> str:
 
 
 def _store(path: Path, metadata: image.Metadata, shape: tuple[int, ...], dtype: np.dtype, source: np.dtype) -> Any:
-    """The array of a new OME-Zarr 0.5."""
+    """Return the array of a new OME-Zarr 0.5."""
     group = import_zarr().create_group(path, attributes=ome_attributes(metadata, source))
     chunks = (*(1 for _ in shape[:-3]), *map(min, shape[-3:], (16, 256, 256)))
     names = [*f"{metadata.axes}YX".lower()]
@@ -156,7 +160,7 @@ def written(
     remarks: Sequence[str] = (),
     counts: bool = False,
 ) -> list[str]:
-    """Write a restored image to OUT; returns lines that say so, and what was changed or dropped."""
+    """Write a restored image to OUT; return lines that report this, and what was changed or dropped."""
     report_phase("writing")
     if isinstance(restored, image.Levels):
         picture, remark = restored.samples, ""
@@ -175,6 +179,6 @@ def written(
 
 
 def _dropped(args: argparse.Namespace, picture: Any, bits: int, metadata: image.Metadata) -> list[str]:
-    """A line about what OUT cannot hold of the metadata, if there is something."""
+    """Return a line about the metadata that OUT cannot hold, or no line."""
     lost = ", ".join(image.left_out(args.output, picture, bits, metadata))
     return [f"dropped     metadata that {args.output} cannot hold: {lost}"] if lost else []

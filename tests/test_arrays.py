@@ -273,7 +273,7 @@ def test_numbers_too_large_for_float64_are_refused():
     [
         ("cat.png", {}, TypeError, r"must be an array, not 'cat.png': deblur\.image\.read"),
         (None, {}, TypeError, "the image must be an array, not None"),
-        ([[1, 2], [3]], {}, ValueError, "the image is no array: its parts differ in length"),
+        ([[1, 2], [3]], {}, ValueError, "the image is not an array: its parts differ in length"),
         (IMAGE.astype(object), {}, TypeError, r"the image: .* dtype object: \.astype\(float\)"),
         (IMAGE + 1j, {}, TypeError, r"the image: .* dtype complex128: take \.real"),
         (IMAGE, {"channel_axis": "c"}, TypeError, "channel_axis must be a whole number, .*, not 'c'"),

@@ -113,7 +113,7 @@ def test_choose_explains(capsys):
     assert main(["choose", "--shape", "480x640", "--psf", "disk:9", "--boundary", "periodic"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("fft: ")
-    assert re.search(r"cannot serve\n(  .*\n)*  dct  ", said)
+    assert re.search(r"cannot be used\n(  .*\n)*  dct  ", said)
 
 
 @pytest.mark.parametrize("run", ["deblur", "deblur.cli.main(['choose'])", "deblur.cli.main(['--help'])"])

@@ -180,7 +180,7 @@ def test_bad_options(options, words):
         (np.ones((8, 9, 4)), None, "channel_axis=-1"),
         (np.ones((0, 9)), None, "no pixels"),
         (np.full((8, 9), np.nan), None, "NaN"),
-        (np.ones((8, 9, 3)), 3, "is no axis"),
+        (np.ones((8, 9, 3)), 3, "is not an axis"),
     ],
 )
 def test_bad_images(image, axis, words):

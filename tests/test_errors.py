@@ -48,7 +48,7 @@ ODD = [
     ("scale, new pixels in one old pixel", partial(deblur.psf.prepare, scale=[[1], [1, 2]]), np.eye(3)),
     ("exposure must be a whole number", deblur.QRDeblurrer(np.eye(3), (9, 9), 0.1).hide, np.zeros((9, 9), bool), "x"),
     ("rhs must be a whole number", partial(linalg.plan_update, "add_rows", 9, 5, rhs=-1)),
-    ("shape is no array: its parts differ", linalg.choose_qr, [[1], [2, 3]]),
+    ("shape is not an array: its parts differ", linalg.choose_qr, [[1], [2, 3]]),
     ("λ must be a finite number >= 0, not inf", deblur.choose_method, deblur.Blur(np.eye(3), (9, 9)), np.inf),
     ("bounds must be two .* not ''", partial(deblur.choose_lambda, bounds=""), deblur.Blur([[1]], (9, 9)), np.eye(9)),
     (r"images \(rows, columns\), not shape \(5, 'a'\)", deblur.VaryingBlur, np.eye(3)[None, None], (5, "a")),

@@ -78,9 +78,9 @@ def test_a_solver_is_one_file_and_one_row(rng, monkeypatch):
     result = deblur.solve(g, PSF, 1e-2, method="toy", boundary="zero")
     assert np.abs(result.image - dense(deblur.Blur(PSF, g.shape), 1e-2, g)).max() <= 1e-8
     assert result.status is deblur.Status.SOLVED
-    with pytest.raises(deblur.MethodError, match="'toy' cannot serve here: it needs λ > 0"):
+    with pytest.raises(deblur.MethodError, match="'toy' cannot be used here: it needs λ > 0"):
         deblur.solve(g, PSF, 0, method="toy", boundary="zero")
-    with pytest.raises(deblur.MethodError, match="'toy' cannot serve here.*a mask"):
+    with pytest.raises(deblur.MethodError, match="'toy' cannot be used here.*a mask"):
         deblur.solve(g, PSF, 1e-2, method="toy", mask=g > 2, boundary="zero")
     with pytest.raises(ValueError, match="toy"):
         deblur.solve(g, PSF, 1e-2, method="no such method", boundary="zero")

@@ -109,8 +109,8 @@ def test_data_range_must_be_one(measure, data_range):
         ((10, 30), None, "11 pixels"),
         ((30, 30, 3), None, "channel_axis=-1"),
         ((30, 30, 3), 0, "11 pixels"),
-        ((30, 30), 2, "is no axis"),
-        ((30, 30), -3, "is no axis"),
+        ((30, 30), 2, "is not an axis"),
+        ((30, 30), -3, "is not an axis"),
         ((30,), 0, "11 pixels"),
     ],
 )

@@ -119,7 +119,7 @@ def _panel(found: Comparison, case: Case, name: str) -> dict[str, Any]:
         groups[group], pictures[group] = [row], restored
         if residual is not None:
             pictures[f"{group}-residual"] = residual
-    words, missing = {"refused": "cannot serve this case", "failed": "ran and failed"}, dict[str, list[str]]()
+    words, missing = {"refused": "cannot be used for this case", "failed": "ran and failed"}, dict[str, list[str]]()
     for row in rest:
         missing.setdefault(f"{words.get(row.status, row.status)}: {row.reason}", []).append(row.label)
     fair = (row for row in ran if row.method != "blurred" and row.how != "oracle")

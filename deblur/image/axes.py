@@ -1,4 +1,4 @@
-"""The axes of a file: named, selected, compared with those of the PSF, and put into words."""
+"""Name and select the axes of a file, compare them with those of the PSF, and describe them in words."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ def chosen(
     channel: range | None = None,
     planes: bool = False,
 ) -> tuple[Metadata, tuple[slice, ...]]:
-    """The metadata of the part to be restored, and its slices along the axes of the pages.
+    """Return the metadata of the part to restore, and its slices along the axes of the pages.
 
     Parameters
     ----------
     metadata : Metadata
-        Of the file.
+        The metadata of the file.
     source : str
-        Its name, for messages.
+        The name of the file, for messages.
     space : int
-        How many axes the PSF has.
+        The number of axes of the PSF.
     axis : str, optional
-        Letters of the axes of the pages, instead of those that the file gives them.
+        Letters for the axes of the pages, in place of those in the file.
     time, channel : range, optional
         Time points and channels to restore; by default all.
     planes : bool
-        Restore the planes of a volume one by one, with a PSF of two axes.
+        Restore the planes of a volume one by one, with a 2-D PSF.
 
     Raises
     ------
     ValueError
-        If the file has other axes, or a PSF of so many axes does not fit them.
+        If the requested axes are not those of the file, or the PSF does not match them.
     """
     written = f"its axes are {metadata.axes or '?' * len(metadata.sizes)}YX, {metadata.sizes or 'none'} before the rows"
     if axis is not None and len(axis) != len(metadata.sizes):
@@ -51,17 +51,17 @@ def chosen(
     volume, deep = space == 3, "Z" in metadata.axes
     if deep and not (volume or planes):
         raise ValueError(
-            f"{source} is a volume ({metadata.axes}YX), and the PSF has no axis Z: give one in 3-D (a file with "
-            "planes, or a form with three sizes), or --planes, which restores each plane by itself and leaves the "
-            "light of the planes above and below it; if Z is no depth, name the axes with --axis"
+            f"{source} is a volume ({metadata.axes}YX), and the PSF has no axis Z: give a 3-D PSF (a file with planes, "
+            "or a formula with three sizes), or --planes, which restores each plane by itself and keeps the light of "
+            "the planes above and below it; if Z is not a depth, name the axes with --axis"
         )
     if planes and (volume or not deep):
         why = "the PSF is that of a volume" if volume else f"{source} has no axis Z"
         raise ValueError(f"--planes does nothing here: {why}; leave it out")
     if volume and not (deep and set(metadata.axes) <= set("TCZ")):
         raise ValueError(
-            f"the PSF has three axes, and {source} none that is Z, or one of no known name: {written}; name them "
-            "(--axis ZYX, TZYX, CZYX or TCZYX), or use a PSF in 2-D"
+            f"the PSF has three axes, but {source} has no axis Z, or an unknown axis: {written}; name the axes "
+            "(--axis ZYX, TZYX, CZYX or TCZYX), or use a 2-D PSF"
         )
     letters = metadata.axes or "?" * len(metadata.sizes)
     wanted = {"T": time, "C": channel}
@@ -83,13 +83,16 @@ def chosen(
 
 
 def _described_anew(metadata: Metadata, **changes: Any) -> Metadata:
-    """The changed metadata without the descriptions of ImageJ and OME; voxel size and names of channels stay."""
+    """Return the changed metadata without the descriptions of ImageJ and OME; voxel size and channel names stay."""
     lost = ["OME's or ImageJ's description (of other axes)"] if metadata.ome or metadata.imagej else []
     return replace(metadata, ome="", imagej=None, others=(*metadata.others, *lost), **changes)
 
 
 def in_order(metadata: Metadata) -> tuple[Metadata, tuple[int, ...]]:
-    """The metadata with the axes in the order of OME-Zarr, and the place of each before; without unknown letters."""
+    """Return the metadata with the axes in the order of OME-Zarr, and the old position of each axis.
+
+    If a letter is unknown, the axes keep their order and lose their letters.
+    """
     axes = metadata.axes if set(metadata.axes) <= set("TCZ") else ""
     order = tuple(sorted(range(len(metadata.sizes)), key=lambda i: "TCZ".index(axes[i]) if axes else i))
     sizes = tuple(metadata.sizes[i] for i in order)
@@ -97,7 +100,7 @@ def in_order(metadata: Metadata) -> tuple[Metadata, tuple[int, ...]]:
 
 
 def in_words(metadata: Metadata, frame: tuple[int, ...], space: int) -> str:
-    """How the axes of a file were read, and what was restored together."""
+    """Return a line about the axes of a file, and which of them were restored together."""
     nouns = {"T": "time points", "C": "channels", "Z": "planes"}
     words = [f"{n} {nouns.get(a, 'pages')}" for a, n in zip_longest(metadata.axes, metadata.sizes, fillvalue="?")]
     steps = [f"{metadata.spacing[a]:.4g}" for a in "ZYX" if a in metadata.spacing]

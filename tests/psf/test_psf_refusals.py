@@ -31,7 +31,7 @@ REFUSED = [
     ("saturation must be .* not 'full'", lambda: psf.from_points(SCENE, saturation="full")),
     ("1000000000 x 5 has more parts", lambda: psf.from_points(SCENE, grid=(10**9, 5))),
     (r"shape \(3,\) has no rows", lambda: psf.save("line.npy", np.ones(3))),
-    ("region is no array", lambda: psf.from_edge(SCENE, [[1, 2], [3]])),
+    ("region is not an array", lambda: psf.from_edge(SCENE, [[1, 2], [3]])),
     ("not -0.3", lambda: microscope(voxel=(-0.3, 0.1))),
     ("one for each of 2 axes", lambda: microscope(9, (0.3, 0.1, 0.1))),
     ("na = 1.6 must lie below .* 1.515", lambda: microscope(na=1.6)),

@@ -200,7 +200,7 @@ def test_what_does_not_serve_every_boundary_gets_one_that_the_picture_agrees_wit
     assert deblur.solve(blurred("reflect"), h, 1e-2, formula="hht").boundary == "reflect"
     assert deblur.solve(blurred("reflect"), h, 1e-2, method="dct").boundary == "reflect"
     assert deblur.solve(blurred("reflect"), h, 1e-2, method="kronecker").boundary == "unknown"
-    words = "method='fft'.* cannot serve the boundary .*boundary='periodic'"
+    words = "method='fft'.* cannot be used with the boundary .*boundary='periodic'"
     refused(MethodError, words, deblur.solve, beyond, PSFS["even"], 1e-2, method="fft")
     refused(MethodError, "formula='hht'", deblur.solve, blurred("unknown", "line", 0.0), PSFS["line"], formula="hht")
     refused(MethodError, "separable", deblur.solve, periodic, PSFS["shake"], 1e-2, method="kronecker")

@@ -113,7 +113,7 @@ def test_the_rule_of_a_variational_method_falls_back_too(method):
 def test_a_named_rule_without_a_reliable_lambda_is_no_success():
     psf = deblur.psf.gaussian(9, 1.5)
     g, _ = photograph(psf, 0.01, 64)
-    words = "λ is a guess.*noise=.*stays above the noise level"
+    words = "λ that is a guess.*noise=.*stays above the noise level"
     with pytest.raises(deblur.ConvergenceError, match=words) as caught:
         deblur.reconstruct(g, psf, "discrepancy", noise=1e-7, boundary="unknown")
     assert caught.value.result.status is Status.UNSETTLED

@@ -65,7 +65,7 @@ class Own(Entrant):
         try:
             self._deblurrer(task, 1e-3 if isinstance(task.lam, str) else task.lam)
         except MethodError as error:
-            return str(error).partition("cannot serve here: ")[2] or str(error)
+            return str(error).partition("cannot be used here: ")[2] or str(error)
         return None
 
     def predicted(self, task: Task, value: float | None) -> float | None:
