@@ -218,7 +218,7 @@ def test_planes_of_a_volume_are_restored_one_by_one_only_if_asked(tmp_path, caps
     tifffile.imwrite(tmp_path / "in.tif", levels, **options)
     run = ["reconstruct", tmp_path / "in.tif", "-o", tmp_path / "out.tif", "--psf", "box:3", "--lam", "1e-2"]
     if axes == "ZYX":
-        fails(capsys, run, "is a volume (ZYX)", "--planes", "in 3-D")
+        fails(capsys, run, "is a volume (ZYX)", "--planes", "give a 3-D PSF")
         run += ["--planes"]
     else:
         fails(capsys, [*run, "--planes"], "--planes does nothing here")

@@ -1,4 +1,4 @@
-"""Images as vectors and as values in [0, 1], without files."""
+"""Images as vectors and as values in [0, 1]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import check_count
 
 
 def im2vector(image: Array) -> Array:
-    """The pixels of an image as one vector, row by row: the order of the columns and rows of H.
+    """Return the pixels of an image as one vector, row by row, which is the order of the rows and columns of H.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def im2vector(image: Array) -> Array:
 
 
 def vector2im(v: Array, shape: tuple[int, int]) -> Array:
-    """The image whose pixels, row by row, are the vector: the inverse of `im2vector`.
+    """Return the image whose pixels, row by row, are the vector; this is the inverse of `im2vector`.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def vector2im(v: Array, shape: tuple[int, int]) -> Array:
     Raises
     ------
     ValueError
-        If `v` is no vector or does not hold M * N numbers.
+        If `v` is not a vector or does not hold M * N numbers, or `shape` is not a pair of positive whole numbers.
     """
     v = unwrapped(v, "the vector")
     if not np.iterable(shape) or len(tuple(shape)) != 2:
@@ -64,24 +64,23 @@ def vector2im(v: Array, shape: tuple[int, int]) -> Array:
 
 
 def as_float(image: Array, dtype: Any = np.float64) -> Array:
-    """The image as floating point: integers scaled to [0, 1], floats as they are.
+    """Return the image as floating point: integers are scaled to [0, 1], floats do not change.
 
-    The rule is that of ``skimage.util.img_as_float``: unsigned integers are
-    divided by the largest value of their dtype, signed ones likewise (giving
-    [-1, 1]), True is 1. Floating point keeps its dtype and its values,
-    whatever their range.
+    The rule is that of ``skimage.util.img_as_float``. Integers are divided by the
+    largest value of their dtype, which gives [-1, 1] for signed integers. True is 1.
+    Floating point keeps its dtype and its values, whatever their range.
 
     Parameters
     ----------
     image : array
         NumPy or CuPy, any shape.
     dtype : dtype
-        What integers become; float64 by default.
+        The floating-point dtype for integers; float64 by default.
 
     Returns
     -------
     array of the same shape
-        In `dtype`, or the dtype of a floating-point `image`, which is returned itself.
+        In `dtype`; a floating-point `image` is returned itself.
 
     Raises
     ------
@@ -97,22 +96,22 @@ def as_float(image: Array, dtype: Any = np.float64) -> Array:
         return image.astype(dtype)
     if kind not in "iu":
         raise TypeError(f"an image must hold real numbers, not dtype {image.dtype}")
-    # Multiplied by the reciprocal, not divided: that is what scikit-image rounds to.
+    # Multiply by the reciprocal instead of dividing, to round like scikit-image.
     scaled = xp.multiply(image, 1.0 / np.iinfo(image.dtype).max, dtype=np.dtype(dtype))
     return xp.maximum(scaled, -1.0) if kind == "i" else scaled
 
 
 def shaped(image: Any) -> Array:
-    """`image` itself if it has a shape, of whatever library; else as an array."""
+    """Return `image` itself if it has a shape, whatever its library, else `image` as an array."""
     return image if hasattr(image, "shape") and hasattr(image, "ndim") else unwrapped(image, "the image")
 
 
 def is_colour(image: Array) -> bool:
-    """Whether this module takes `image` as colour: three or more axes, the last of length 3."""
+    """Return True if `image` counts as colour: three or more axes, the last of length 3."""
     image = shaped(image)
     return image.ndim >= 3 and image.shape[-1] == 3
 
 
 def looks_coloured(shape: tuple[int, ...]) -> bool:
-    """Whether an array of this shape can only be one colour picture, (M, N, 3) or with its opacity (M, N, 4)."""
+    """Return True if an array of this shape can only be one colour image, (M, N, 3), or (M, N, 4) with opacity."""
     return len(shape) == 3 and shape[2] in (3, 4) and min(shape[:2]) > 4

@@ -1,4 +1,4 @@
-"""The curve between light and the numbers of an image (sRGB, IEC 61966-2-1)."""
+"""Convert between linear light and the numbers of an image, by the tone curve of sRGB (IEC 61966-2-1)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import numpy as np
 from ..device import Array, as_real, get_xp, unwrapped
 from .arrays import as_float
 
-#: Names of the curves that ``gamma=`` takes.
+#: Names of the tone curves that ``gamma=`` accepts.
 GAMMAS = ("srgb",)
 
 
 def linear_light(image: Array) -> Array:
-    """The light that the numbers of an sRGB image stand for; `srgb` is the inverse.
+    """Return the linear light of an sRGB image; `srgb` is the inverse.
 
-    A lens blurs light linearly; the numbers of a JPEG are about the square
-    root of it. The curve continues beyond 0 (as its own mirror image) and
-    beyond 1, because noise exceeds both.
+    A lens blurs light linearly; the numbers of a JPEG are roughly its square root.
+    The curve continues above 1, and below 0 by point symmetry, because noise exceeds
+    both limits.
 
     Parameters
     ----------
@@ -27,14 +27,14 @@ def linear_light(image: Array) -> Array:
     Returns
     -------
     array of the same shape
-        Floating point, as `as_float` gives it: 0 is black and 1 white.
+        Linear light, in the floating-point dtype of `as_float`: 0 is black and 1 white.
 
     Raises
     ------
     ValueError
-        If a value is further from black and white than noise explains (below -1 or above 2).
+        If a value is below -1 or above 2, which noise does not explain.
     TypeError
-        For integers that are no levels: all but 8 and 16 bits without a sign.
+        For integers that are not unsigned with 8 or 16 bits.
 
     References
     ----------
@@ -52,18 +52,18 @@ def linear_light(image: Array) -> Array:
 
 
 def unbent(x: Array) -> Array:
-    """`linear_light` of floating point, however large."""
+    """Return `linear_light` of floating point, without a limit on the values."""
     xp, size = get_xp(x), abs(x)
     return xp.copysign(xp.where(size <= 0.04045, size / 12.92, ((size + 0.055) / 1.055) ** 2.4), x)
 
 
 def srgb(light: Array) -> Array:
-    """The numbers of the sRGB image of this light: the inverse of `linear_light`.
+    """Return the numbers of an sRGB image with this light; this is the inverse of `linear_light`.
 
     Parameters
     ----------
     light : array
-        Floating point, NumPy or CuPy, any shape: 0 is black and 1 white; the curve continues beyond.
+        Linear light in floating point, NumPy or CuPy, any shape: 0 is black and 1 white. The curve continues beyond.
 
     Returns
     -------
@@ -75,15 +75,15 @@ def srgb(light: Array) -> Array:
 
 
 def measured(image: Array) -> bool:
-    """Whether an image's numbers are measured values, such as counts or heights, and not levels.
+    """Return True if the numbers of an image are measured values, such as counts or heights, and not levels.
 
-    8 and 16 bits without a sign are levels, of which the last is white.
+    Unsigned integers of 8 and 16 bits are levels; their largest value is white.
     """
     return image.dtype.kind in "iu" and image.dtype not in (np.uint8, np.uint16)
 
 
 def check_levels(image: Array) -> None:
-    """Raise TypeError if an image's integers are no levels, so that no curve leads from them to light."""
+    """Raise TypeError if the integers of an image are not levels, so that no tone curve applies to them."""
     if measured(image):
         raise TypeError(
             "gamma='srgb' is for pictures, whose numbers are levels of 8 or 16 bits or floats from 0 to 1, and not for "

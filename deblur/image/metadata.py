@@ -1,4 +1,4 @@
-"""Metadata of image files: read here, and written to the restored file."""
+"""Read the metadata of image files, and write them to the restored file."""
 
 from __future__ import annotations
 
@@ -18,52 +18,52 @@ from ..errors import check_axis, check_count
 from . import ome, png
 from .arrays import is_colour, shaped
 
-# Tags by which a TIFF says how its pixels are stored, how large they are, and what is read apart from EXIF here.
+# Tags of a TIFF that describe the storage and size of its pixels, and tags that are read separately from EXIF.
 _STORAGE = {*range(254, 267), 273, *range(277, 298), 301, *range(317, 348), *range(512, 533), 700, 34675}
-# Chunks that a PNG keeps: its texts, and by what curve and primaries its numbers are colours.
+# Chunks of a PNG that are kept: its texts, and its colour space (tone curve and primaries).
 _TEXTS, _COLOURS = (b"tEXt", b"zTXt", b"iTXt"), (b"sRGB", b"gAMA", b"cHRM", b"cICP", b"mDCV", b"cLLI")
-#: How the name of a FITS file ends.
+#: Suffixes of FITS files.
 FITS = ".fits", ".fit", ".fts"
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """The metadata of an image file: all that it holds besides its pixels.
+    """The metadata of an image file: everything in it except the pixels.
 
     Attributes
     ----------
     exif : bytes
-        As PNG, JPEG and TIFF hold it; without the orientation, because `read` rotates the pixels upright.
+        The EXIF data without the orientation, because `read` rotates the pixels upright.
     icc : bytes
-        Colour profile.
+        The colour profile.
     dpi : (float, float) or None
         Pixels per inch, across and down.
     orientation : int
-        The orientation tag of the file, 1 (upright) to 8; the pixels have been rotated since.
+        The orientation tag of the file, 1 (upright) to 8. `read` has already rotated the pixels.
     alpha : (M, N) or (K, M, N) ndarray or None
-        The opacity of each pixel, if the file has some that are not opaque; in the file's dtype.
+        The opacity of each pixel, in the dtype of the file; None if all pixels are opaque.
     axes : str
-        The letters that a file gives to the axes of its pages, such as "Z", "TC" or, if it does not know, "Q" or "I".
+        The letters of the axes of the pages in the file, such as "Z" or "TC"; "Q" or "I" if they are unknown.
     sizes : tuple of int
         The lengths of these axes, whose product is the number of pages.
     spacing : dict of str to float
-        The step along an axis, where the file gives it: micrometres along Z, Y and X, seconds along T.
+        The step along each axis that the file gives: in micrometres along Z, Y and X, in seconds along T.
     labels : tuple of str
         The names of the channels.
     chunks : tuple of (bytes, bytes)
-        Texts and colour space of a PNG, as it holds them: (name, content).
+        Texts and colour space of a PNG, as chunks (name, content).
     imagej : dict or None
-        ImageJ's settings as tifffile gives them, with "resolution", pixels per unit across and down, and "dtype".
+        ImageJ's settings as tifffile returns them, with "resolution" (pixels per unit, across and down) and "dtype".
     ome : str
         The XML of an OME-TIFF.
     ngff : dict
-        What an OME-Zarr says of its largest level: axes, units, steps, origin, name.
+        The description of the largest level of an OME-Zarr: axes, units, steps, origin, name.
     channels : tuple of dict
-        The entries of an OME-Zarr about its channels.
+        The descriptions of the channels in an OME-Zarr.
     fits : str
-        The header of a FITS image, a line for each card.
+        The header of a FITS image, with one line for each card.
     others : tuple of str
-        In words, the contents of the file that no file written here holds.
+        Contents of the file, in words, that deblur cannot write to any file.
     """
 
     exif: bytes = b""
@@ -85,19 +85,23 @@ class Metadata:
 
     @property
     def camera(self) -> str:
-        """Make and model, if EXIF names them; the make once where the model begins with it."""
+        """Make and model of the camera, if EXIF names them; the make is not repeated if the model begins with it."""
         tags = _exif_of(self.exif)
         make, model = (str(tags.get(tag, "")).strip("\0 ") for tag in (271, 272))
         within = make and model.lower().startswith(make.split()[0].lower())
         return model if within else f"{make} {model}".strip()
 
     def voxel(self, axes: int) -> tuple[float, ...] | None:
-        """The sides of a voxel, or with two axes of a pixel, in micrometres; NaN is one that is not known, None all."""
+        """Return the sides of a voxel (or, with two axes, of a pixel) in micrometres: NaN for an unknown side, None if
+        all are.
+        """
         sides = tuple(self.spacing.get(a, math.nan) for a in "ZYX"[3 - axes :])
         return None if all(map(math.isnan, sides)) else sides
 
     def fitted(self, image: np.ndarray) -> Metadata:
-        """For this image: without a colour profile for colour if it is grey, or the reverse, and with its pages."""
+        """Return the metadata for this image: with its pages, and without a colour profile that does not match its
+        colours.
+        """
         pages = image.shape[: image.ndim - is_colour(image) - 2]
         found = self if math.prod(pages) == math.prod(self.sizes) else replace(self, sizes=pages)
         if self.icc and self.icc[16:20] != (b"RGB " if is_colour(image) else b"GRAY"):
@@ -105,16 +109,16 @@ class Metadata:
         return found
 
     def carried(self, suffix: str, image: Array, bits: int) -> Metadata:
-        """The part of it that goes into a file with this suffix, for this image with so many bits a sample."""
+        """Return the metadata that a file with this suffix can hold, for this image with `bits` bits per sample."""
         if suffix in FITS:
             return Metadata(fits=self.fits)
         if suffix == ".zarr":
             return Metadata(spacing=self.spacing, labels=self.labels)
         is_tiff, is_jpeg, colour = suffix.startswith(".tif"), suffix.startswith(".j"), is_colour(image)
         known = not is_tiff or math.prod(self.sizes) == math.prod(image.shape[: image.ndim - colour - 2])
-        # A JPEG has one segment for EXIF, and a BigTIFF has it in another form.
+        # A JPEG has one segment of at most 65533 bytes for EXIF, and a BigTIFF stores EXIF in another form.
         exif_fits = len(self.exif) <= 65533 if is_jpeg else image.size * bits // 8 <= 2**32 - 2**25
-        # ImageJ knows no transparency, and colours of 8 bits alone.
+        # ImageJ supports no transparency, and only colours of 8 bits.
         plain, space = self.alpha is None and self.orientation == 1, image.shape[: image.ndim - colour][-2:]
         for_imagej = self.alpha is None and not turned(self.orientation) and (bits == 8 or not colour)
         return replace(
@@ -132,7 +136,7 @@ class Metadata:
         )
 
     def as_chunks(self) -> list[png.Chunk]:
-        """The chunks of a PNG that hold it, without the opacity."""
+        """Return the PNG chunks for the metadata, without the opacity."""
         found = list(self.chunks)
         if self.icc:
             found = [c for c in found if c[0] not in (b"sRGB", b"gAMA", b"cHRM")]
@@ -144,9 +148,9 @@ class Metadata:
         return found
 
     def lost(self, kept: Metadata) -> list[str]:
-        """The names of the parts that are not in `kept`."""
+        """Return the names of the parts that are not in `kept`."""
         names = {name for name, _ in self.chunks}
-        # sRGB is what every format means where no colour space is named.
+        # Every format means sRGB if no colour space is named.
         space = names.intersection(_COLOURS) and b"sRGB" not in names and not self.icc
         said = "pixel size and channel names"
         held = {
@@ -164,16 +168,21 @@ class Metadata:
 
 
 def upright(a: Array, orientation: int, rows: int | None = None) -> Array:
-    """An image rotated and mirrored as the tag Orientation, 1 to 8, of a camera's file says.
+    """Return an image rotated and mirrored by the tag Orientation, 1 to 8, of a camera's file.
 
     Parameters
     ----------
     a : array
-        As the sensor has it.
+        The image in the orientation of the sensor.
     orientation : int
-        Of `Metadata`.
+        The orientation as in `Metadata`.
     rows : int, optional
-        The axis of the rows, which that of the columns follows; by default as `read` gives images.
+        The axis of the rows; the columns are the next axis. By default the axes are those of images from `read`.
+
+    Returns
+    -------
+    array
+        The upright image.
     """
     a, orientation = shaped(a), check_count(orientation, "orientation", 0)
     rows = check_axis((-3 if is_colour(a) else -2) if rows is None else rows, a.ndim, "rows")
@@ -187,24 +196,24 @@ def upright(a: Array, orientation: int, rows: int | None = None) -> Array:
 
 
 def inverse(orientation: int) -> int:
-    """The orientation by which `upright` undoes this one."""
+    """Return the orientation with which `upright` reverses this one."""
     return 14 - orientation if orientation in (6, 8) else orientation
 
 
 def turned(orientation: int) -> bool:
-    """Whether the tag Orientation exchanges rows and columns."""
+    """Return True if the tag Orientation exchanges rows and columns."""
     return orientation in (5, 6, 7, 8)
 
 
 def of_pillow(picture: Any, orientation: int, f: BinaryIO | None = None) -> Metadata:
-    """The metadata of a `PIL.Image.Image` that has been loaded and rotated upright from this orientation.
+    """Return the metadata of a `PIL.Image.Image` that was loaded and rotated upright from this orientation.
 
-    `f` is its file, if that is a PNG.
+    `f` is its file if that is a PNG.
     """
     info = picture.info
     words = {"xmp": "XMP", "comment": "comment", "photoshop": "Photoshop's data"}
     exif, damaged = _exif(picture.getexif, picture.size)
-    # Texts that hold EXIF or XMP describe the old pixels.
+    # Texts with EXIF or XMP describe the old pixels.
     old = b"XML:com.adobe.xmp\0", b"Raw profile type "
     chunks = [] if f is None else png.chunks(f, (*_TEXTS, *_COLOURS))
     return Metadata(
@@ -223,7 +232,7 @@ def _dpi(resolution: tuple[float, float], orientation: int) -> tuple[float, floa
 
 
 def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> Metadata:
-    """The metadata of an open `tifffile.TiffFile` that reads `f`; `axes` and `sizes` are those of its pages."""
+    """Return the metadata of an open `tifffile.TiffFile` that reads `f`; `axes` and `sizes` are those of its pages."""
     from PIL import Image
 
     page = tiff.series[0].keyframe
@@ -241,7 +250,7 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
     described = tiff.ome_metadata or ""
     drop = set(_STORAGE)
     if others or tiff.is_shaped or imagej is not None or described:
-        drop.add(270)  # the description holds what is named above, or the shape of the array
+        drop.add(270)  # the description contains the data above, or the shape of the array
     if page.software.startswith("tifffile"):
         drop.add(305)
 
@@ -268,18 +277,19 @@ def of_tiff(tiff: Any, f: BinaryIO, axes: str, sizes: tuple[int, ...] = ()) -> M
 
 
 def _exif(read: Callable[[], Any], size: tuple[int, int], drop: Collection[int] = ()) -> tuple[bytes, tuple[str, ...]]:
-    """The `PIL.Image.Exif` that `read` gives as bytes, for an upright image of this (width, height); and whether it is
-    damaged, in words."""
+    """Return the EXIF bytes of the tags from `read`, for an upright image of this (width, height), and a remark if
+    damaged.
+    """
     try:
         tags = read()
         for tag in (274, *drop):  # the orientation first
             tags.pop(tag, None)
-        for sub in (34665, 34853):  # EXIF's own tags, and the place
+        for sub in (34665, 34853):  # the tags of EXIF and of GPS
             inner = tags.get_ifd(sub)
-            inner.pop(40965, None)  # a position in the old file
+            inner.pop(40965, None)  # an offset in the old file
             inner |= {tag: n for tag, n in zip((40962, 40963), size, strict=True) if tag in inner}
         return (tags.tobytes() if len(tags) else b""), ()
-    except Exception:  # of as many kinds as tags can be damaged
+    except Exception:  # damaged tags raise many kinds of exceptions
         return b"", ("EXIF (it cannot be read)",)
 
 
@@ -289,7 +299,7 @@ def _exif(read: Callable[[], Any], size: tuple[int, int], drop: Collection[int] 
 
 
 def fits(samples: np.ndarray, metadata: Metadata) -> bytes:
-    """A FITS file of floating-point values, (M, N) or stacks of them, with the header that they were read with."""
+    """Return a FITS file of floating-point images, (M, N) or stacks of them, with the header of the input file."""
     from astropy.io import fits as files
 
     header = files.Header.fromstring(metadata.fits, sep="\n")
@@ -301,9 +311,10 @@ def fits(samples: np.ndarray, metadata: Metadata) -> bytes:
 
 
 def tiff(samples: np.ndarray, metadata: Metadata) -> bytes | Callable[[BinaryIO], object]:
-    """A TIFF of these samples, (M, N), (M, N, 3) or stacks of them, with the metadata that `Metadata.carried` left.
+    """Return a TIFF of images (M, N) or (M, N, 3), or of stacks of them, with metadata that `Metadata.carried`
+    returned.
 
-    Its content, or a function that writes it into a file.
+    The result is the content of the file, or a function that writes it to an open file.
     """
     import tifffile
 
@@ -328,7 +339,7 @@ def tiff(samples: np.ndarray, metadata: Metadata) -> bytes | Callable[[BinaryIO]
     elif (metadata.spacing or metadata.labels) and metadata.alpha is None and len(metadata.axes) == len(sizes):
         options |= ome.settings(metadata.axes + inner, metadata.spacing, metadata.labels)
     else:
-        # The shape of a stack is noted in the file, since one of a single page is a stack too.
+        # The file stores the shape of a stack, since a single page may be a stack, too.
         options["metadata"] = ({"axes": metadata.axes + inner} if metadata.axes else {}) if pages else None
         options["description"] = _ascii(exif.get(270))
     write = functools.partial(
@@ -353,7 +364,7 @@ def _imagej_options(settings: dict[str, Any], dtype: np.dtype) -> dict[str, Any]
         settings = {name: value for name, value in settings.items() if name not in ("min", "max", "Ranges")}
     for name, value in settings.items():
         if name in ("Labels", "LUTs") and not isinstance(value, list):
-            settings[name] = [value]  # tifffile gives the only one by itself
+            settings[name] = [value]  # tifffile returns a single one without a list
         if isinstance(value, str) and name[0].islower():  # a line of the description, which is ASCII
             settings[name] = value.encode("ascii", "backslashreplace").decode().replace("\\xb5", "\\u00B5")
     return {"imagej": True, "resolution": resolution, "metadata": settings}
@@ -372,9 +383,9 @@ def _exif_of(exif: bytes) -> Any:
 
 
 def _with_exif(content: bytes, exif: Any) -> bytes:
-    """A TIFF, of which every number is little-endian, with the tags of a `PIL.Image.Exif` on its first page.
+    """Return a little-endian TIFF with the tags of a `PIL.Image.Exif` added to its first page.
 
-    The page's directory is written anew at the end of the file, where there is room for more entries.
+    The directory of the page is written again at the end of the file, where there is room for more entries.
     """
     content += b"\0" * (len(content) % 2)
     exif.endian = "<"
@@ -390,7 +401,7 @@ def _with_exif(content: bytes, exif: Any) -> bytes:
 
 
 def _entries(content: bytes, at: int) -> tuple[list[bytes], bytes]:
-    """The entries of a TIFF directory, and the four bytes that point to the next directory."""
+    """Return the entries of a TIFF directory, and the four bytes that point to the next directory."""
     (count,) = struct.unpack_from("<H", content, at)
     end = at + 2 + 12 * count
     return [content[start : start + 12] for start in range(at + 2, end, 12)], content[end : end + 4]

@@ -1,4 +1,4 @@
-"""What microscopes say about an image, in the XML of OME-TIFF or in ImageJ's settings: voxel size, channels, axes."""
+"""Read and write voxel size, channels and axes of microscope images, in the XML of OME-TIFF or in ImageJ's settings."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from xml.etree import ElementTree
 
 
 def standard(unit: str) -> float | None:
-    """How many micrometres or seconds a unit is, named as OME, OME-Zarr or ImageJ do; None for another unit."""
+    """Return the size of a unit in micrometres or seconds, by its name in OME, OME-Zarr or ImageJ; None if it is
+    unknown.
+    """
     powers = {"": 6, "c": 4, "m": 3, "µ": 0, "μ": 0, "u": 0, "n": -3, "p": -6}
     powers |= {"centi": 4, "milli": 3, "micro": 0, "nano": -3, "pico": -6}
     others = dict.fromkeys(("micron", "microns", "\\u00B5m"), 1.0) | dict.fromkeys(("Å", "angstrom"), 1e-4)
     others |= {"min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0, "sec": 1.0}
     parts = re.fullmatch(r"(.*?)(?:(m|met(?:er|re)s?)|s|seconds?)", unit)
     if parts is None or parts[1] not in powers:
-        return others.get(unit)  # ImageJ's and more
+        return others.get(unit)  # units of ImageJ, and others
     return 10.0 ** (powers[parts[1]] - 6 * (not parts[2]))
 
 
 @functools.lru_cache(maxsize=256)
 def files_of_set(path: Path, changed: int) -> list[Path]:
-    """The files that an OME-TIFF, changed at that time, names as parts of itself."""
+    """Return the files that an OME-TIFF names as parts of the same image; `changed` is its time of modification."""
     import tifffile
 
     with suppress(Exception), tifffile.TiffFile(path) as tiff:
@@ -35,7 +37,7 @@ def files_of_set(path: Path, changed: int) -> list[Path]:
 
 
 def parsed(text: str | None) -> ElementTree.Element:
-    """The root of OME's XML; an element without content if there is no XML or it is damaged."""
+    """Return the root of OME's XML; an element without content if there is no XML or it is damaged."""
     try:
         return ElementTree.fromstring(text or "")
     except ElementTree.ParseError:
@@ -43,7 +45,9 @@ def parsed(text: str | None) -> ElementTree.Element:
 
 
 def steps_and_labels(ome: str, imagej: dict[str, Any] | None) -> dict[str, Any]:
-    """The attributes spacing and labels of `Metadata`, from the XML of an OME-TIFF or ImageJ's settings."""
+    """Return the attributes `spacing` and `labels` of `Metadata`, from the XML of an OME-TIFF or from ImageJ's
+    settings.
+    """
     found: dict[str, tuple[Any, float | None]] = {}
     labels: list[str] = []
     if imagej is not None:
@@ -58,24 +62,24 @@ def steps_and_labels(ome: str, imagej: dict[str, Any] | None) -> dict[str, Any]:
         labels = [channel.get("Name", "") for channel in pixels.iterfind("{*}Channel")]
     steps = {}
     for letter, (step, unit) in found.items():
-        with suppress(TypeError, ValueError):  # none is there, or it is no number
+        with suppress(TypeError, ValueError):  # missing, or not a number
             steps[letter] = float(step) * (unit or 0.0)
     spacing = {a: step for a, step in steps.items() if 0 < step < math.inf}
     return {"spacing": spacing, "labels": tuple(labels) if any(labels) else ()}
 
 
 def planes(pixels: ElementTree.Element) -> int:
-    """How many planes an element Pixels describes: those of a colour image hold several samples."""
+    """Return the number of planes that an element Pixels describes; a plane of a colour image has several samples."""
     channel = pixels.find("{*}Channel")
     samples = 1 if channel is None else int(channel.get("SamplesPerPixel", 1))
     return math.prod(int(pixels.attrib[f"Size{axis}"]) for axis in "ZCT") // samples
 
 
 def described(ome: str, space: tuple[int, ...], sizes: tuple[int, ...], bits: int) -> str:
-    """The XML of an OME-TIFF for the same scene with other values; empty if it does not describe such an image.
+    """Return the XML of an OME-TIFF for the same scene with other values; empty if it does not describe such an image.
 
-    Objective, channels and pixel size stay as they are. What describes the file is written anew: the type of a
-    sample, and that the planes follow each other in the order that it names.
+    Objective, channels and pixel size do not change. The description of the file is replaced: the type of a sample, and
+    the order of the planes.
     """
     count = math.prod(sizes)
     root = parsed(ome)
@@ -100,7 +104,7 @@ def described(ome: str, space: tuple[int, ...], sizes: tuple[int, ...], bits: in
 
 
 def settings(axes: str, spacing: dict[str, float], labels: tuple[str, ...]) -> dict[str, Any]:
-    """The options of `tifffile.imwrite` that describe axes, voxel size and channels as OME does."""
+    """Return the options of `tifffile.imwrite` that describe axes, voxel size and channels as OME does."""
     said: dict[str, Any] = {f"PhysicalSize{a}": step for a, step in spacing.items() if a != "T"}
     said |= {f"{name}Unit": "µm" for name in said}
     if "T" in spacing:

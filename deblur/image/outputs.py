@@ -1,7 +1,7 @@
-"""The one rule for output: what may be written, replaced or deleted. Every writer of the package asks here.
+"""The rule for output: which files may be written, replaced or deleted. Every writer of the package uses it.
 
-An output is never an input, never in one, and never holds one, by whatever name or link. What is there already is
-replaced only if that was requested, and then it is a file, or a folder that holds nothing but a zarr store.
+An output is never an input, inside an input, or a folder with an input, whatever its name or links. An existing output
+is replaced only on request. It must then be a file, or a folder that contains only a zarr store.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ from .stores import is_array, is_store
 
 Content = bytes | Callable[[BinaryIO], object]
 
-#: Every name that zarr or this program gives in a store, but for those of nodes.
+#: All names that zarr or deblur uses inside a store, except the names of nodes.
 _OF_ZARR = re.compile(r"zarr\.json|\.z(array|group|attrs|metadata)|c|(c\.)?\d+(\.\d+)*|\.passes|.+\.partial")
 
 
 def check_output(path: FilePath, inputs: Iterable[FilePath] = ()) -> Path:
-    """The place that `path` names, links resolved, or an error if it is an input, lies in one or holds one.
+    """Return `path` with its links resolved; raise an error if it is an input, is inside an input, or contains one.
 
     Parameters
     ----------
     path : path
         The file or folder to be written.
     inputs : iterable of paths
-        Files and folders that are read in the same run. Names of no file are passed over.
+        Files and folders that are read in the same run. Names without a file are ignored.
 
     Raises
     ------
     ValueError
-        If an input and the output overlap, also by links inside the input.
+        If an input and the output overlap, also by links inside the input, or the output is inside a zarr array.
+    TypeError
+        If `inputs` is not an iterable of paths.
     """
     target = Path(os.path.realpath(check_path(path)))
     if isinstance(inputs, str | os.PathLike) or not isinstance(inputs, Iterable):
@@ -59,14 +61,14 @@ def check_output(path: FilePath, inputs: Iterable[FilePath] = ()) -> Path:
 
 
 def _identities(path: Path) -> list[tuple[int, int] | None]:
-    """Device and inode of a path, None if it does not exist, and of each folder around it that does."""
+    """Return (device, inode) of a path, or None if it does not exist, and of each existing folder around it."""
     places = (path, *path.parents)
     found = [(p.stat().st_dev, p.stat().st_ino) if os.path.exists(p) else None for p in places]
     return [found[0], *filter(None, found[1:])]
 
 
 def _places(source: Path, deep: bool) -> Iterator[FilePath]:
-    """An input, the other files of an OME-TIFF, and if `deep` every link inside it, wherever that leads."""
+    """Yield an input, the other files of its OME-TIFF, and, if `deep`, all links inside it."""
     yield source
     if source.suffix.lower() in (".tif", ".tiff") and source.is_file():
         yield from files_of_set(source, source.stat().st_mtime_ns)
@@ -81,24 +83,24 @@ def _places(source: Path, deep: bool) -> Iterator[FilePath]:
 
 
 def check_writable(path: FilePath, overwrite: bool = False, *, inputs: Iterable[FilePath] = ()) -> Path:
-    """`path` as a Path that a file of any kind can be written to, or an error before work starts.
+    """Return `path` as a Path if a file can be written there; raise an error before any work starts if not.
 
     Parameters
     ----------
     path : path
         The file to be written.
     overwrite : bool
-        Whether a file that is there may be replaced.
+        True if an existing file may be replaced.
     inputs : iterable of paths
-        Files and folders that are read in the same run: they are never written over or into, not
-        even with `overwrite`, under whatever name or link.
+        Files and folders that are read in the same run. They are never overwritten, not even with `overwrite` or
+        under another name or link.
 
     Raises
     ------
     FileExistsError
-        If the file is there and `overwrite` is False.
+        If the file exists and `overwrite` is False.
     OSError
-        If the folder is missing or not writable, or `path` is itself a folder or a device.
+        If the folder is missing or not writable, or `path` is a folder or a device.
     ValueError
         As from `check_output`.
     """
@@ -111,7 +113,7 @@ def check_writable(path: FilePath, overwrite: bool = False, *, inputs: Iterable[
     check_output(path, inputs)
     if target.is_dir() and overwrite:
         check_replaceable(path)
-    elif os.path.lexists(target):  # also a link that leads in a circle
+    elif os.path.lexists(target):  # also true for a circular link
         if not (target.is_file() or target.is_dir()):
             raise OSError(f"{path} is not a regular file, so it cannot be replaced; use another name")
         if not overwrite:
@@ -125,12 +127,14 @@ def check_writable(path: FilePath, overwrite: bool = False, *, inputs: Iterable[
 
 
 def check_replaceable(path: FilePath) -> None:
-    """Raise an error unless `path` is a folder that holds a zarr store and nothing else, or nothing at all.
+    """Raise an error unless `path` is a folder that is empty or contains only a zarr store.
 
     Raises
     ------
-    ValueError, NotADirectoryError
-        For a link, whatever it leads to, a folder with other things in it, of which one is named, and a file.
+    ValueError
+        For a link, and for a folder with other contents, one of which the message names.
+    NotADirectoryError
+        For a file.
     """
     folder = Path(path)
     if folder.is_symlink():
@@ -152,39 +156,40 @@ def check_replaceable(path: FilePath) -> None:
 
 
 def replace_store(path: FilePath) -> None:
-    """Delete the zarr store at `path`, if one is there, once `check_replaceable` allows it."""
+    """Delete the zarr store at `path` if there is one and `check_replaceable` allows it."""
     if os.path.lexists(path):
         check_replaceable(path)
         shutil.rmtree(os.path.realpath(path))
 
 
 def write_whole(path: FilePath, content: Content, overwrite: bool = False) -> None:
-    """Write a file of any kind so that it appears whole or not at all.
+    """Write a file completely or not at all.
 
-    It is written under a temporary name in the same folder and then renamed,
-    so a full disk or Ctrl-C leaves the old file.
+    The file is written under a temporary name in the same folder and then renamed, so a full disk or Ctrl-C leaves the
+    old file.
 
     Parameters
     ----------
     path : path
+        The file to be written.
     content : bytes or callable
-        The content, or a function that writes it into the open file.
+        The content, or a function that writes it to the open file.
     overwrite : bool
-        Replace a file that is there.
+        Replace an existing file.
 
     Raises
     ------
-    OSError
-        As from `check_writable`, or if the disk does not take it; with the path.
+    OSError, ValueError
+        As from `check_writable`, or if the disk cannot hold the file; the message has the path.
     """
     path = check_writable(path, overwrite)
-    target = Path(os.path.realpath(path))  # a link stays a link
+    target = Path(os.path.realpath(path))  # so that a link stays a link
     partial = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with naming(path):
             with partial.open("x+b") as f:
                 content(f) if callable(content) else f.write(content)
-            check_writable(path, overwrite)  # it may have appeared while we worked
+            check_writable(path, overwrite)  # the file may have appeared meanwhile
             os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)

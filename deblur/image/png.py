@@ -1,6 +1,6 @@
-"""PNG where Pillow falls short: it cuts colours of 16 bits to 8, and it carries few chunks.
+"""Read and write PNG where Pillow cannot: it reduces colours of 16 bits to 8, and it keeps few chunks.
 
-Written after the specification, https://www.w3.org/TR/png-3/, of which the numbers in brackets are the sections.
+Numbers in brackets are sections of the specification, https://www.w3.org/TR/png-3/.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, BinaryIO
 import numpy as np
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-#: A photograph's rows repeat nothing but single bytes: a search for more takes three times as long, and saves nothing.
+#: Rows of a photograph repeat single bytes only. A search for longer matches takes three times as long for no gain.
 STRATEGY = zlib.Z_RLE
 
 Chunk = tuple[bytes, bytes]
 
 
 def chunks(f: BinaryIO, names: Sequence[bytes]) -> Iterator[Chunk]:
-    """The chunks of a PNG file that have one of these names, as (name, content) [5.3].
+    """Yield the chunks of a PNG file that have one of these names, as (name, content) [5.3].
 
     Raises
     ------
     ValueError
-        If one of them is cut short, or its checksum is wrong.
+        If one of these chunks is cut short, or its checksum is wrong.
     """
     f.seek(len(_SIGNATURE))
     while len(head := f.read(8)) == 8:
@@ -40,7 +40,7 @@ def chunks(f: BinaryIO, names: Sequence[bytes]) -> Iterator[Chunk]:
 
 
 def with_chunks(content: bytes, more: Sequence[Chunk]) -> bytes:
-    """A PNG with these chunks after its header, where all that are carried here may stand [5.6]."""
+    """Return a PNG with more chunks after its header, a place that all chunks used here allow [5.6]."""
     at = len(_SIGNATURE) + 25
     return content[:at] + b"".join(map(_framed, more)) + content[at:]
 
@@ -51,21 +51,27 @@ def _framed(chunk: Chunk) -> bytes:
 
 
 def read_deep(f: BinaryIO, picture: Any, raw: str, key: Any) -> np.ndarray:
-    """The samples of a PNG of 16 bits, whose high bytes Pillow has decoded.
+    """Return the samples of a 16-bit PNG. Pillow has decoded the high bytes, and decodes the low bytes here.
 
     Parameters
     ----------
     f : file
+        The open file.
     picture : PIL.Image.Image
-        Of this file.
+        The image of this file.
     raw : str
-        Pillow's name of the order of samples in the file. With the name of the other byte order it takes the low bytes.
+        Pillow's name for the byte order of the samples. Under the name of the other order, Pillow reads the low bytes.
     key : int, tuple of int or None
         The colour that the file names as transparent, which becomes an alpha of 0.
 
     Returns
     -------
     samples : (M, N, S) ndarray of uint16
+
+    Raises
+    ------
+    ValueError
+        If the PNG was cut short.
     """
     from PIL import Image
 
@@ -78,11 +84,11 @@ def read_deep(f: BinaryIO, picture: Any, raw: str, key: Any) -> np.ndarray:
 
     if raw == "I;16B":
         samples = np.array(picture).astype(np.uint16)[..., None]
-    elif raw == "LA;16B":  # both samples of two bytes, as four of one
+    elif raw == "LA;16B":  # two samples of two bytes each, read as four of one byte
         samples = decoded("RGBA").view(">u2").astype(np.uint16)
     else:
         samples = np.array(picture).astype(np.uint16) << 8 | decoded(raw.replace("16B", "16L"))
-    if not picture.info.get("interlace"):  # Pillow fills in rows that the file lacks
+    if not picture.info.get("interlace"):  # Pillow fills missing rows without an error
         needed = len(samples) * (1 + samples[0].nbytes)
         data = b"".join(content for _, content in chunks(f, (b"IDAT",)))
         if len(zlib.decompressobj().decompress(data, needed)) < needed:
@@ -94,7 +100,7 @@ def read_deep(f: BinaryIO, picture: Any, raw: str, key: Any) -> np.ndarray:
 
 
 def write_deep(samples: np.ndarray) -> bytes:
-    """A PNG of 16 bits a sample.
+    """Return the content of a PNG with 16 bits per sample.
 
     Parameters
     ----------
@@ -104,7 +110,7 @@ def write_deep(samples: np.ndarray) -> bytes:
     Returns
     -------
     content : bytes
-        Every row is coded as its difference from the row above, which is filter 2 of five [9.2].
+        The file. Each row is coded as the difference from the row above (filter type 2) [9.2].
     """
     height, width, number = samples.shape
     rows = np.ascontiguousarray(samples, ">u2").view(np.uint8).reshape(height, -1)

@@ -1,9 +1,8 @@
-"""Reading image files.
+"""Read image files.
 
 The content decides the format. tifffile reads TIFF, because it reports whether zero means white, whether the numbers
 are indices into a palette, and whether a fourth sample is opacity. astropy reads FITS with its header. Pillow reads
-PNG, JPEG and the rest. Messages and warnings of these packages do not reach the caller: errors are raised here, with
-the path.
+PNG, JPEG and the rest. Messages and warnings of these packages are suppressed; errors are raised here, with the path.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from .metadata import Metadata, inverse, upright
 from .stores import is_store, largest_level, read_part
 
 FilePath = str | PathLike[str]
-_MAPPED = 2**26  # bytes from which on a TIFF is mapped into memory
-logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its remarks do not reach stderr unasked
+_MAPPED = 2**26  # bytes; a TIFF of at least this size is mapped into memory
+logging.getLogger("tifffile").addHandler(logging.NullHandler())  # keeps its remarks off stderr
 _EMPTY = "{} is empty (0 bytes); it may not have been written completely"
 
 
 def located(path: FilePath) -> tuple[Path, str]:
-    """The file, and the extension of a FITS file that brackets after its name select, as in ``a.fits[SCI]``.
+    """Return the path of a file, and the extension of a FITS file in brackets after its name, as in ``a.fits[SCI]``.
 
-    Before the name of a PSF's file there may be ``volume:``.
+    The name of a PSF's file may begin with ``volume:``.
     """
     if not check_path(path).exists():
         path = os.fsdecode(path).strip().removeprefix("volume:").strip()
@@ -52,14 +51,14 @@ def located(path: FilePath) -> tuple[Path, str]:
 
 
 def check_readable(path: FilePath) -> Path:
-    """The file of `path` as a Path, or an error that says why it cannot be read.
+    """Return the file of `path` as a Path; raise an error with the reason if it cannot be read.
 
-    A pipe, such as ``/dev/stdin`` behind ``|``, is not opened: it can be read only once.
+    A pipe, such as ``/dev/stdin`` after ``|``, is not opened, since it can be read only once.
 
     Raises
     ------
     OSError
-        FileNotFoundError, IsADirectoryError, PermissionError: each with the path and what to try.
+        FileNotFoundError, IsADirectoryError or PermissionError, with the path and advice.
     ValueError
         If the file is empty.
     """
@@ -80,7 +79,7 @@ def check_readable(path: FilePath) -> Path:
 
 @contextmanager
 def opened(path: FilePath) -> Iterator[BinaryIO]:
-    """The file, checked and open at its beginning; the content of a pipe is first copied into memory."""
+    """Open a checked file at its beginning; the content of a pipe is first copied to memory."""
     path = check_readable(path)
     with path.open("rb") as f:
         if path.is_file():
@@ -99,21 +98,20 @@ def opened(path: FilePath) -> Iterator[BinaryIO]:
 def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
     """Read an image file: PNG, JPEG, TIFF (8, 16, 32 bit, several pages), FITS, WebP, BMP and others that Pillow reads.
 
-    The content decides the format, not the name. Palettes become the colours that they stand for, white-is-zero TIFFs
-    black-is-zero ones, and the orientation tag of a camera is applied. An alpha channel that is opaque everywhere is
-    dropped. A large TIFF without compression is mapped into memory and read when it is used. Of an OME-TIFF in several
-    files all are read, whichever is named. FITS, also packed by gzip or bzip2, needs astropy; its header's scale is
-    applied, and its rows are in the file's order, as astropy gives them. HEIC needs pillow-heif.
+    The content decides the format, not the name. Indices into a palette become colours, a TIFF with zero as white is
+    inverted, and the orientation tag of a camera is applied. An alpha channel that is opaque everywhere is dropped. A
+    large TIFF without compression is mapped into memory and read when it is used. An OME-TIFF in several files is read
+    completely, whichever file is named. FITS, also packed by gzip or bzip2, needs astropy; the scale in its header is
+    applied, and its rows keep the order of the file, as in astropy. HEIC needs pillow-heif.
 
     Parameters
     ----------
     path : path
-        A file on this machine, or a pipe; an address on the web is not fetched. Brackets select an image of a FITS
-        file that holds several, by name or number: ``a.fits[SCI]``, ``a.fits[SCI,2]``, ``a.fits[1]``.
+        A local file, or a pipe. Brackets select one of several images of a FITS file, by name or number:
+        ``a.fits[SCI]``, ``a.fits[SCI,2]``, ``a.fits[1]``.
     as_float : bool
-        True (default): float64, integers scaled to [0, 1] as
-        `deblur.image.as_float` does; floating point keeps its dtype and values.
-        False: the file's own dtype.
+        True (default) returns float64, with integers scaled to [0, 1] as by `deblur.image.as_float`; floating point
+        keeps its dtype and values. False returns the dtype of the file.
 
     Returns
     -------
@@ -124,13 +122,11 @@ def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
     OSError
         If the file is missing or unreadable.
     ValueError
-        If it holds no image, a damaged one, or one that cannot be taken
-        without loss: transparency (for which there is `read_with_metadata`),
-        CMYK and other print colours, pages of different sizes, a part of an OME-TIFF without the other files,
-        NaN or infinity (which `read_with_metadata` leaves). The message says how to convert it.
+        If the file holds no image, a damaged image, or an image that cannot be read without loss. The latter are:
+        transparency and NaN or infinity (`read_with_metadata` reads both), CMYK and other print colours, pages of
+        different sizes, and a part of an OME-TIFF without the other files. The message says how to convert the file.
     InsufficientMemoryError
-        If the picture would not fit the free memory; the limit that Pillow
-        sets to the number of pixels is replaced by this one, unless the
+        If the image would not fit in the free memory. This replaces Pillow's limit on the number of pixels, unless the
         program has set its own ``PIL.Image.MAX_IMAGE_PIXELS``.
     """
     check_flags(as_float=as_float)
@@ -140,19 +136,21 @@ def read(path: FilePath, *, as_float: bool = True) -> np.ndarray:
 
 
 def read_stored(path: FilePath) -> tuple[np.ndarray, Metadata]:
-    """As `read`, in the file's dtype and as the sensor has the pixels; and the metadata, with their orientation."""
+    """Return the image in the file's dtype and the sensor's orientation, and the metadata; raise errors as
+    `read` does.
+    """
     image, found = _decoded(path)
     if found.alpha is not None:
         raise ValueError(
-            f"{path} is transparent in places, and what lies behind it is not known; put it on a background (flatten "
-            "it) in an image editor, or use read_with_metadata, which gives colours and transparency apart"
+            f"{path} is partly transparent, and its background is not known; put it on a background (flatten it) in an "
+            "image editor, or use read_with_metadata, which returns colours and transparency separately"
         )
     check_finite(image, str(path), "replace them, for instance by a median of their neighbours")
     return image, found
 
 
 def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
-    """The image in the file's own dtype, as from ``read(path, as_float=False)``, and the file's metadata.
+    """Read an image in the dtype of the file, as by ``read(path, as_float=False)``, and the metadata of the file.
 
     Parameters
     ----------
@@ -162,14 +160,14 @@ def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
     Returns
     -------
     image : ndarray
-        NaN and infinity, as FITS has them where nothing was measured, are left in it.
+        The image. It may contain NaN and infinity, as in FITS files where nothing was measured.
     metadata : Metadata
-        The metadata, opacity included; `left_out` names those that `write` cannot carry over to another file.
+        The metadata, with the opacity; `left_out` names the parts that `write` cannot write to another file.
 
     Raises
     ------
     OSError, ValueError, InsufficientMemoryError
-        As for `read`, but for transparency and values that are not finite.
+        As for `read`, except that transparency and values that are not finite are allowed.
     """
     image, found = _decoded(path)
     alpha = None if found.alpha is None else upright(found.alpha, found.orientation)
@@ -177,7 +175,7 @@ def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
 
 
 def _decoded(path: FilePath) -> tuple[np.ndarray, Metadata]:
-    """The image of a file and its opacity as they are stored, and the other metadata of the upright image."""
+    """Return the image and its opacity in the orientation of the file, and the other metadata for the upright image."""
     file, extension = located(path)
     image, found = _read_store(file) if is_store(file) else _read_file(file, extension)
     if image.dtype.kind not in "biuf":
@@ -198,12 +196,12 @@ def _read_file(file: Path, extension: str) -> tuple[np.ndarray, Metadata]:
             if head.startswith(_FITS):
                 image, found = _read_fits(f, file, extension)
             elif extension:
-                raise Refusal(f"is no FITS file, so it has no extension {extension!r}")
+                raise Refusal(f"is not a FITS file, so it has no extension {extension!r}")
             elif head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
                 image, found = _read_tiff(f, file)
             else:
                 if head[4:8] == b"ftyp":
-                    with suppress(ImportError):  # without it the words below say what to install
+                    with suppress(ImportError):  # without it the message below says what to install
                         import_module("pillow_heif").register_heif_opener()
                 image, found = _read_with_pillow(f, file)
             image, found = _without_alpha(image, found)
@@ -226,10 +224,10 @@ _CHANNELS = "save the channels you mean as a grey or RGB file"
 
 
 class Refusal(ValueError):
-    """A file that is whole but cannot be taken as it is; the text goes on after the path."""
+    """A valid file whose image cannot be used; the message continues after the path."""
 
 
-# How a file begins.
+# First bytes of files.
 _FITS = b"SIMPLE  ="
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF", b"II*\0", b"II+\0", b"MM\0", _FITS)
 _OTHERS = {
@@ -244,7 +242,7 @@ _OTHERS = {
 
 
 def _what_is_wrong(head: bytes, error: Exception) -> str:
-    """Why a file that begins with `head` could not be read."""
+    """Return the reason why a file that begins with `head` could not be read."""
     if isinstance(error, OSError) and error.errno:
         return f"the system says: {os.strerror(error.errno)}"
     for start, words in _OTHERS.items():
@@ -254,14 +252,14 @@ def _what_is_wrong(head: bytes, error: Exception) -> str:
         return "it is an HEIC picture; install pillow-heif (pip install 'deblur-toolkit[heif]'), or save it as JPEG"
     if head.startswith(_PICTURES):
         return "it is damaged or was cut short"
-    text = head.decode("utf-8-sig", "replace")[:-1]  # whose last character may be cut
+    text = head.decode("utf-8-sig", "replace")[:-1]  # the last character may be cut
     if "\ufffd" not in text and all(c.isprintable() or c.isspace() for c in text):
         return "it holds text"
-    return "it is damaged, or of a kind that is not known"
+    return "it is damaged, or of an unknown kind"
 
 
 def _check_memory(path: Path, shape: tuple[int, ...], itemsize: int) -> None:
-    # The decoder's copy, the array, and the same as float64 for what follows.
+    # The copy of the decoder, the array, and the array as float64.
     needed = math.prod(shape) * (2 * itemsize + 8)
     size = " x ".join(str(n) for n in shape)
     require_memory(needed, np, f"{path}: an image of {size} numbers", "cut it into parts, or free memory")
@@ -276,7 +274,7 @@ _limit_lock = threading.RLock()
 
 @contextmanager
 def _limit_lifted() -> Iterator[None]:
-    """Pillow without its limit, a guard against forged headers, since the free memory guards against those here.
+    """Lift Pillow's limit on the number of pixels, which guards against forged headers, as the memory check does here.
 
     A limit that the program has set itself stays.
     """
@@ -304,7 +302,7 @@ def _read_with_pillow(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
             raise Refusal(f"has the colours {mode}; {_CONVERT}")
         is_png, key = picture.format == "PNG", picture.info.get("transparency")
         raw = str(picture.tile[0][3]) if is_png and picture.tile else ""
-        # pillow-heif turns the pixels upright, and notes from where.
+        # pillow-heif rotates the pixels upright and stores the original orientation.
         orientation = picture.info.get("original_orientation") or picture.getexif().get(274, 1)
         film = frames > 1 and (picture.format == "GIF" or picture.custom_mimetype == "image/apng")
         picture.load()
@@ -312,14 +310,14 @@ def _read_with_pillow(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         found = metadata.of_pillow(standing, orientation, f if is_png else None)
         if film:
             _check_memory(path, (frames, *size, 4), 1)
-            # The frames of a film differ in mode; RGBA holds them all.
+            # The frames of a film may have different modes; RGBA can represent all of them.
             image = np.stack([np.asarray(frame.convert("RGBA")) for frame in ImageSequence.Iterator(picture)])
         elif raw.endswith("16B") and (raw != "I;16B" or key is not None):
-            # Pillow cuts colours of 16 bits to 8, and ignores which grey of 16 bits is transparent.
+            # Pillow reduces colours of 16 bits to 8, and ignores a transparent grey of 16 bits.
             _check_memory(path, (*size, 4), 2)
             image = png.read_deep(f, picture, raw, key)
         else:
-            # Pillow applies a palette, and the transparency of an entry or of a key colour, only on conversion.
+            # Pillow applies a palette and the transparency of a key colour only in a conversion.
             if key is not None or mode == "PA":
                 standing = standing.convert("RGBA")
             elif mode == "P":
@@ -328,12 +326,12 @@ def _read_with_pillow(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
             if frames > 1:
                 found = replace(found, others=(*found.others, f"{frames - 1} further pictures"))
     if mode == "I" and image.dtype == np.int32 and image.min() >= 0 and image.max() <= 65535:
-        image = image.astype(np.uint16)  # Pillow gives 16-bit PGM as 32-bit integers
+        image = image.astype(np.uint16)  # Pillow returns 16-bit PGM as 32-bit integers
     if image.ndim == 2:
         image = image[..., None]
     may_be_grey = image.shape[-1] > 2 and (mode not in ("RGB", "RGBA") or picture.format == "WEBP")
     if may_be_grey and not np.ptp(image[..., :3], axis=-1).any():
-        image = np.delete(image, (1, 2), axis=-1)  # a palette of greys; a WebP stores all in colour
+        image = np.delete(image, (1, 2), axis=-1)  # a palette of greys, or a WebP, which always stores colour
     return image, found
 
 
@@ -382,7 +380,7 @@ def _read_store(path: Path) -> tuple[np.ndarray, Metadata]:
 def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
     import tifffile
 
-    # By its path: an OME-TIFF may name further files beside it.
+    # Open it by its path, since an OME-TIFF may name further files beside it.
     with tifffile.TiffFile(path if path.is_file() else f) as tiff:
         series = list(tiff.series)
         page = series[0].keyframe
@@ -395,7 +393,7 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         check_set(tiff, path)
         if any(int(extra) not in (1, 2) for extra in page.extrasamples):
             raise Refusal(f"has {page.samplesperpixel} samples a pixel, some of unknown meaning; {_CHANNELS}")
-        # Of 8 bits Pillow knows all colours and compressions.
+        # With up to 8 bits Pillow reads all colours and compressions.
         if one_page and unsigned and bits <= 8:
             return _tiff_through_pillow(f, path, tiff)
         colours = tifffile.PHOTOMETRIC(1 if page.photometric is None else page.photometric).name
@@ -409,14 +407,14 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
         if not mapped:
             _check_memory(path, (len(series), *series[0].shape), bytes_each)
         try:
-            if mapped:  # read page by page as it is needed, and never written to
+            if mapped:  # pages are read when they are needed, and the file is never changed
                 image = np.asarray(tifffile.memmap(path, mode="c"))
             else:
                 image = np.stack([s.asarray() for s in series]) if len(series) > 1 else series[0].asarray()
         except ValueError as error:
-            if "imagecodecs" not in str(error):  # tifffile without that package knows few compressions
+            if "imagecodecs" not in str(error):  # without it tifffile reads few compressions
                 raise
-            # Grey floats, and greys of 16 bits, are what Pillow does not shorten.
+            # Pillow does not reduce grey floats and grey of 16 bits.
             if one_page and page.samplesperpixel == 1 and (is_float or (unsigned and bits == 16)):
                 return _tiff_through_pillow(f, path, tiff)
             name = tifffile.COMPRESSION(page.compression).name
@@ -436,8 +434,8 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
 
 
 def check_set(tiff: Any, path: Path) -> None:
-    """Refuse a TIFF, open as `tifffile.TiffFile`, that was cut short, or is read without planes that its set has."""
-    tiff.filehandle.seek(tiff.pages.next_page_offset)  # where the last page has 0
+    """Raise Refusal if a TIFF, open as `tifffile.TiffFile`, was cut short, or lacks planes of its OME set."""
+    tiff.filehandle.seek(tiff.pages.next_page_offset)  # 0 after the last page
     if any(tiff.filehandle.read(tiff.tiff.offsetsize)):
         raise Refusal(f"was cut short: more follows its page {len(tiff.pages)}; copy it again, or {_PLAIN}")
     root = ome.parsed(tiff.ome_metadata)
@@ -459,15 +457,15 @@ def _tiff_through_pillow(f: BinaryIO, path: Path, tiff: Any) -> tuple[np.ndarray
 
 
 def _opaque(image: np.ndarray) -> bool:
-    """Whether the last sample of each pixel says that nothing shines through."""
+    """Return True if the last sample of each pixel is fully opaque."""
     opaque = 1.0 if image.dtype.kind == "f" else np.iinfo(image.dtype).max
     return bool((image[..., -1] == opaque).all())
 
 
 def _without_alpha(image: np.ndarray, found: Metadata) -> tuple[np.ndarray, Metadata]:
-    """The colours of an image whose last axis is its samples, and its metadata with its opacity.
+    """Split an image whose last axis holds its samples into its colours, and its metadata with the opacity.
 
-    Grey loses the axis; opacity is None if there is none or all is opaque.
+    Grey loses the last axis. The opacity is None if there is none, or all pixels are opaque.
     """
     samples = image.shape[-1]
     if samples not in (1, 2, 3, 4):

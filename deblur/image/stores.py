@@ -1,4 +1,4 @@
-"""Zarr stores: opened, and the axes, voxel sizes and channels of OME-Zarr (0.4 and 0.5) read and written."""
+"""Open zarr stores, and read and write the axes, voxel sizes and channels of OME-Zarr (0.4 and 0.5)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from .arrays import is_colour
 from .metadata import Metadata
 from .ome import standard
 
-#: Files that make a folder a zarr array or group.
+#: Files that mark a folder as a zarr array or group.
 NODES = ("zarr.json", ".zarray", ".zgroup")
 
 
 def is_store(path: Any) -> bool:
-    """Whether a path is a folder that holds a zarr array or group."""
+    """Return True if a path is a folder with a zarr array or group."""
     return any(os.path.isfile(os.path.join(path, name)) for name in NODES)
 
 
 def is_array(path: Path) -> bool:
-    """Whether a path is a folder that is a zarr array; not if its metadata cannot be read."""
+    """Return True if a path is the folder of a zarr array with readable metadata."""
     with contextlib.suppress(OSError, ValueError):
         return json.loads((path / "zarr.json").read_bytes())["node_type"] == "array"
     return (path / ".zarray").is_file()
 
 
 def import_zarr() -> Any:
-    """The package zarr, or ImportError that says how to get it."""
+    """Return the package zarr; raise ImportError with the command to install it if it is missing."""
     try:
         import zarr
     except ImportError:
@@ -40,12 +40,12 @@ def import_zarr() -> Any:
 
 
 def read_part(array: Any, at: tuple[slice, ...], path: Any) -> np.ndarray:
-    """A part of a store's array, or OSError with the path if a chunk of it cannot be read."""
+    """Return a part of a store's array; raise OSError with the path if a chunk of it cannot be read."""
     try:
         return np.asarray(array[at])
     except MemoryError:
         raise
-    except Exception as error:  # each codec has its own
+    except Exception as error:  # each codec raises its own kind
         raise _unreadable(path, error) from error
 
 
@@ -55,40 +55,45 @@ def _unreadable(path: Any, error: Exception) -> OSError:
 
 
 def open_store(path: str, mode: str = "r") -> Any:
-    """A zarr array or group; an error names the path."""
+    """Return a zarr array or group; raise an error with the path if it cannot be opened."""
     try:
         return import_zarr().open(path, mode=mode)
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path} is no zarr store: there is no array and no group; a zarr store or a TIFF file is read in tiles"
+            f"{path} is not a zarr store: it has no array and no group; tiles are read from a zarr store or a TIFF file"
         ) from None
     except OSError as error:
         raise _unreadable(path, error) from error
-    except Exception as error:  # of zarr and of the JSON under it: ValueError, KeyError, TypeError ...
+    except Exception as error:  # from zarr or its JSON: ValueError, KeyError, TypeError ...
         raise ValueError(f"{path}: the metadata of this zarr store are damaged ({error}): restore a copy") from error
 
 
 def multiscales(group: Any) -> list[Any]:
-    """What OME-Zarr says about the levels of a group; empty if it says nothing."""
+    """Return the OME-Zarr description of the levels of a group; empty if there is none."""
     attributes = dict(group.attrs)
     return (attributes.get("ome") or attributes).get("multiscales") or []
 
 
 def largest_level(path: str, least: int = 0) -> tuple[Any, Any, Metadata]:
-    """The array of a store, of `least` axes, of OME-Zarr the largest level.
+    """Return the array of a store, which for an OME-Zarr is its largest level; it must have at least `least` axes.
 
     Returns
     -------
     group : zarr.Group or None
-        None of a bare array.
+        The group of the array; None if the store is a bare array.
     array : zarr.Array
+        The array.
     metadata : Metadata
-        Its axes, voxel size and channels.
+        Axes, voxel size and channels of the array.
 
     Raises
     ------
-    FileNotFoundError, ValueError
-        If there is no store, or its metadata name no image.
+    FileNotFoundError
+        If there is no store.
+    ValueError
+        If the store or its metadata do not describe an image.
+    OSError
+        If the store cannot be read.
     """
     found = open_store(path)
     if hasattr(found, "chunks"):
@@ -123,19 +128,19 @@ def largest_level(path: str, least: int = 0) -> tuple[Any, Any, Metadata]:
 
 
 def _letters(names: Any) -> str:
-    """The letters of the axes before rows and columns; "?" for a name that is none."""
+    """Return the letters of the axes before rows and columns; "?" for an unknown name."""
     return "".join(name.upper() if name in ("t", "c", "z") else "?" for name in names[:-2])
 
 
 def ome_attributes(metadata: Metadata, dtype: Any) -> dict[str, Any]:
-    """What makes a group with an array "0" an OME-Zarr 0.5 [1]_: axes, voxel size, names of channels.
+    """Return the attributes that make a group with an array "0" an OME-Zarr 0.5 [1]_: axes, voxel size, channel names.
 
     Parameters
     ----------
     metadata : Metadata
-        Its axes in the order of OME-Zarr: time, channel, Z.
+        The metadata, with the axes in the order of OME-Zarr: time, channel, Z.
     dtype : dtype
-        Of the image before restoration, whose range a viewer shows.
+        The dtype of the blurred image; a viewer shows its range.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Writing image files: whole or not at all, never over an input."""
+"""Write image files, completely or not at all, and never over an input."""
 
 from __future__ import annotations
 
@@ -20,30 +20,33 @@ from .metadata import FITS, Metadata, fits, tiff
 from .outputs import Content, check_writable, write_whole
 from .reading import FilePath
 
-#: Suffixes that `write` knows, with the bits per sample each can hold (32 is floating point).
+#: Suffixes that `write` supports, with the bits per sample of each format (32 is floating point).
 FORMATS: dict[str, tuple[int, ...]] = {".png": (8, 16), ".jpg": (8,), ".jpeg": (8,), ".webp": (8,)}
 FORMATS |= dict.fromkeys((".tif", ".tiff"), (8, 16, 32)) | dict.fromkeys(FITS, (32,))
 
 
 def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
-    """The bits per sample with which `write` would save this image, or an error if it cannot.
+    """Return the bits per sample with which `write` would save this image; raise an error if it cannot.
 
     Parameters
     ----------
     path : path
-        Its suffix names the format; see `FORMATS`.
+        The file, whose suffix names the format; see `FORMATS`.
     image : array
-        Only its shape and dtype count.
+        The image; only its shape and dtype matter.
     bits : {8, 16, 32}, optional
-        The requested depth. By default an 8- or 16-bit image keeps its depth
-        where the format holds it; all else gets 8 bits in PNG, JPEG and WebP and
-        32 (floating point) in TIFF and FITS.
+        The requested bits per sample. By default an 8- or 16-bit image keeps its bits if the format supports them.
+        Other images get 8 bits in PNG, JPEG and WebP, and 32 (floating point) in TIFF and FITS.
+
+    Returns
+    -------
+    bits : int
 
     Raises
     ------
     ValueError
-        For an unknown suffix, a shape that is no image, a depth, colours or a stack that the format does not
-        hold, or FITS without astropy.
+        For an unknown suffix, a shape that is not an image, bits, colours or a stack that the format does not support,
+        or FITS without astropy.
     """
     suffix = check_path(path).suffix.lower()
     if suffix not in FORMATS:
@@ -78,44 +81,46 @@ def write(
 ) -> int:
     """Write an image file: PNG, JPEG, WebP (without loss), TIFF or FITS, by the suffix.
 
-    The file appears whole or not at all, as with `write_whole`.
+    The file is written completely or not at all, as by `write_whole`.
 
     Parameters
     ----------
     path : path
-        Ends in ``.png``, ``.jpg``, ``.jpeg``, ``.webp``, ``.tif``, ``.tiff``, ``.fits``, ``.fit`` or ``.fts``.
+        The file, with the suffix ``.png``, ``.jpg``, ``.jpeg``, ``.webp``, ``.tif``, ``.tiff``, ``.fits``, ``.fit`` or
+        ``.fts``.
     image : (M, N), (M, N, 3), (K, M, N) or (K, M, N, 3) array
-        NumPy or CuPy. Integers are scaled from their dtype's range, floating
-        point from [0, 1]. Stacks need TIFF, which gets one page a picture, or FITS.
+        The image, NumPy or CuPy. Integers are scaled from the range of their dtype, floating point from [0, 1]. A stack
+        needs FITS, or TIFF with one page per image.
     bits : {8, 16, 32}, optional
-        Bits per sample; 32 is floating point (TIFF and FITS), which keeps the
-        values as they are. See `check_format` for the default.
+        Bits per sample; 32 is floating point (TIFF and FITS), which does not change the values. See `check_format` for
+        the default.
     overwrite : bool
-        Replace a file that is there.
+        Replace an existing file.
     metadata : Metadata, optional
-        To be written with the pixels, opacity included, from
-        `deblur.image.read_with_metadata`; `left_out` names the rest.
+        Metadata from `deblur.image.read_with_metadata`, with the opacity, to write with the pixels. `left_out` names
+        the parts that cannot be written.
 
     Returns
     -------
     clipped : int
-        How many values lay outside [0, 1] and were set to its end by rounding
-        to 8 or 16 bits; 0 for 32 bits.
+        Number of values outside [0, 1] that were clipped for 8 or 16 bits; 0 for 32 bits.
 
     Raises
     ------
     OSError
-        If the file is there (without `overwrite`), or the folder is missing or not writable.
+        If the file exists (without `overwrite`), or the folder is missing or not writable.
     ValueError
-        If the image holds NaN or infinity, or does not fit the format.
+        If the image holds NaN or infinity, or does not match the format.
+    TypeError
+        If the image does not hold real numbers, or `metadata` is not a Metadata.
     """
     path = check_writable(path, overwrite)
     if not isinstance(metadata, Metadata | None):
         raise TypeError(f"metadata must be a Metadata, as read_with_metadata gives it, or None, not {shown(metadata)}")
     image = asnumpy(unwrapped(image, "the image"))
     bits = check_format(path, image, bits)
-    as_real(image[:0], "the image")  # refuses other dtypes than numbers
-    if image.dtype == f"uint{bits}":  # as they are
+    as_real(image[:0], "the image")  # raises for a dtype that is not a real number
+    if image.dtype == f"uint{bits}":  # no conversion
         samples, clipped = image, 0
     else:
         check_finite(image, "the image")
@@ -134,40 +139,41 @@ def fit_to_levels(
     rescale: bool = False,
     counts: bool = False,
 ) -> tuple[np.ndarray, str]:
-    """A restored image in the unit of its file, and how its values were changed, in words.
+    """Return a restored image in the unit of its file, and a description of how its values were changed.
 
-    Levels hold black to white alone: an image that they do not hold is refused, clipped or rescaled. Measured integers
-    (see `measured`) keep their unit: a float file holds them all, levels of 16 bits those from 0 to 65535. So do all
-    integers in a FITS file, whose header names their unit.
+    A file of 8 or 16 bits holds levels from black to white only: an image with other values is rejected, clipped or
+    rescaled. Measured integers (see `measured`) keep their unit. A float file can hold all of them, a file of 16 bits
+    those from 0 to 65535. All integers of a FITS file keep their unit, too, since its header names it.
 
     Parameters
     ----------
     path : path
-        Where it is to be written, for the messages.
+        The file to be written, for messages.
     image : array
         The restored image, in the unit of ``as_float(source)``.
     source : array
-        The image that was restored, as it was read.
+        The blurred image in the dtype of its file.
     bits : {8, 16, 32}
-        Of the file; see `check_format`.
+        Bits per sample of the file; see `check_format`.
     clip : bool
-        Accept that any number of pixels are clipped.
+        Accept any number of clipped pixels.
     rescale : bool
-        Make the least value black and the largest white.
+        Scale the values so that the smallest is black and the largest white.
     counts : bool
-        All integers are measured, as a microscope's are.
+        True if all integers are measured values, as those of a microscope.
 
     Returns
     -------
     image : ndarray
+        The image to write.
     words : str
-        Empty if nothing was changed.
+        The description; empty if nothing was changed.
 
     Raises
     ------
     ValueError
-        If more than a tenth of the values would be clipped that were not black
-        or white in `source` already, or if floats would be rounded to a few levels.
+        If more than a tenth of all values would be clipped that are not already black or white in `source`, or if
+        floats would be rounded to fewer than 8 levels.
     """
     check_flags(clip=clip, rescale=rescale, counts=counts)
     image, source = asnumpy(image), asnumpy(source)
@@ -176,7 +182,7 @@ def fit_to_levels(
     words = ""
     counts = counts or Path(path).suffix.lower() in FITS
     if measured(source) or (source.dtype.kind in "iu" and counts):
-        image = image * np.iinfo(source.dtype).max  # the unit that `as_float` took away
+        image = image * np.iinfo(source.dtype).max  # back to the unit before `as_float`
         words = f"the numbers are in the unit of the {source.dtype} input"
     if bits == 32:
         return image, words
@@ -198,7 +204,7 @@ _INSTEAD = "write a .tif with --bits 32, which keeps the numbers, or use --resca
 
 
 def _lost(image: np.ndarray, source: np.ndarray, white: float, bits: int) -> np.ndarray:
-    """Where `image` lies outside black to white, and `source` was not black or white already."""
+    """Return True where `image` is outside black to white and `source` is neither black nor white."""
     ends = np.iinfo(source.dtype) if source.dtype.kind in "iu" else None
     saturated = (source == (ends.min if ends else 0)) | (source == (ends.max if ends else 1))
     half = 0.5 * white / (2.0**bits - 1)
@@ -215,25 +221,25 @@ def _check_lost(path: FilePath, share: float, white: float, least: float, larges
 
 
 class Levels:
-    """An image or stack of 8 or 16 bits that is restored part by part: never in memory as floating point.
+    """A restored image or stack of 8 or 16 bits, filled part by part, so that it is never in memory as floats.
 
     Parameters
     ----------
     path : path
-        Where it is to be written, for the messages.
+        The file to be written, for messages.
     source : array
-        What is restored, of uint8 or uint16.
+        The blurred image, uint8 or uint16.
     bits : {8, 16}
-        Of the file.
+        Bits per sample of the file.
 
     Attributes
     ----------
     samples : ndarray
-        The levels, shaped like `source`.
+        The levels, with the shape of `source`.
     clipped : int
-        How many values lay outside black to white.
+        Number of clipped values.
     least : float
-        The least value.
+        The smallest value before clipping.
     """
 
     def __init__(self, path: FilePath, source: np.ndarray, bits: int) -> None:
@@ -242,12 +248,12 @@ class Levels:
         self.begin()
 
     def begin(self) -> None:
-        """Start again: no part was taken."""
+        """Discard all parts and start again."""
         self.clipped = self._lost = 0
         self.least, self._largest = np.inf, -np.inf
 
     def take(self, image: Array, source: Array) -> np.ndarray:
-        """The levels of a restored part; `source` is the blurred part."""
+        """Count a restored part and return its levels; `source` is the blurred part."""
         image, source = asnumpy(image), asnumpy(source)
         levels, clipped = _quantize(image, self._bits)
         self._lost += int(np.count_nonzero(_lost(image, source, 1.0, self._bits)))
@@ -257,19 +263,19 @@ class Levels:
         return levels
 
     def check(self) -> None:
-        """Raise ValueError as `fit_to_levels` if too much was clipped."""
+        """Raise ValueError, as `fit_to_levels` does, if too many values were clipped."""
         _check_lost(self._path, self._lost / self.samples.size, 1.0, self.least, self._largest)
 
 
 def _quantize(image: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
-    """`image` in the dtype of the file, and the number of values that had to be clipped."""
+    """Return `image` in the dtype of the file, and the number of clipped values."""
     if bits == 32:
         if (most := float(np.abs(image).max())) > float(np.finfo(np.float32).max):
             raise ValueError(f"the image reaches {most:.3g}, and 32-bit floating point ends at 3.4e38: scale it")
         return image.astype(np.float32), 0
     top, clipped = 2**bits - 1, 0
     samples = np.empty(image.shape, f"uint{bits}")
-    # In parts of about a million values, of which a copy takes little memory.
+    # Work in parts of about a million values, whose copies take little memory.
     parts = max(1, min(len(image), image.size >> 20))
     for rows, out in zip(np.array_split(image, parts), np.array_split(samples, parts), strict=True):
         levels = rows.astype(np.float64)
@@ -281,17 +287,18 @@ def _quantize(image: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
 
 
 def left_out(path: FilePath, image: Array, bits: int, metadata: Metadata) -> list[str]:
-    """The metadata that `write` would not write into this file, in words.
+    """Return the names of the metadata that `write` would not write to this file.
 
     Parameters
     ----------
     path : path
-        Its suffix names the format.
+        The file, whose suffix names the format.
     image : array
-        The image to be written; only its shape counts.
+        The image to be written; only its shape matters.
     bits : {8, 16, 32}
-        As `check_format` gives them.
+        Bits per sample, as from `check_format`.
     metadata : Metadata
+        The metadata to be written.
 
     Returns
     -------

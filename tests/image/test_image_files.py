@@ -80,7 +80,7 @@ def test_fits_in_an_extension_is_found_and_two_images_are_named(tmp_path):
             refused(ValueError, rf"holds no image '{which}': \[1\] SCI", image.read, f"{path}[{which}]")
     image.write(tmp_path / "a[1].png", GREY)  # a name, and no extension
     np.testing.assert_array_equal(image.read(tmp_path / "a[1].png", as_float=False), GREY)
-    refused(ValueError, "no FITS file, so it has no extension 'SCI'", image.read, f"{tmp_path}/a[1].png[SCI]")
+    refused(ValueError, "not a FITS file, so it has no extension 'SCI'", image.read, f"{tmp_path}/a[1].png[SCI]")
     refused(ValueError, "inputs are never overwritten", image.check_writable, two, True, inputs=[f"{two}[SCI]"])
 
 
@@ -324,7 +324,7 @@ def test_pillows_limit_is_lifted_while_it_reads_and_one_of_the_program_is_kept(t
         (b"PK\x03\x04" + bytes(100), "zip"),
         (b"\x1f\x8b\x08" + bytes(100), "gzip"),
         (b"%PDF-1.7\n\xff\xff", "PDF"),
-        (b"\x00\x01\x02\x03" * 100, "of a kind that is not known"),
+        (b"\x00\x01\x02\x03" * 100, "of an unknown kind"),
         (b"\x89PNG\r\n\x1a\n" + bytes(100), "damaged or was cut short"),
         (b"II*\0\xff\xff\xff\xff", "damaged or was cut short"),
     ],

@@ -360,7 +360,7 @@ def test_a_store_that_cannot_be_written_is_an_error_before_work(store, tmp_path)
     other.mkdir()
     (other / "letter.txt").write_text("dear")
     refused(ValueError, "holds letter.txt, which zarr did not write", stream, store, other, H, LAM, **ASKED)
-    refused(FileNotFoundError, "no zarr store", stream, tmp_path / "nothing.zarr", tmp_path / "out.zarr", H, LAM)
+    refused(FileNotFoundError, "not a zarr store", stream, tmp_path / "nothing.zarr", tmp_path / "out.zarr", H, LAM)
 
 
 def test_a_limit_of_the_process_is_its_memory():
