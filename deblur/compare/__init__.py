@@ -1,18 +1,18 @@
 """Compare deblurring methods on the same pictures: ``deblur compare``.
 
-`run` is the main function; ``print(found)``, ``found.to_html("page.html")`` and
-the like show its results. Imports only point down this list:
+`run` is the main function. ``print`` shows its result, a `Comparison`, and methods such as ``to_html`` write it to a
+file. Imports only point down this list:
 
 ==================== ==================================================================================
 ``command``          the arguments of ``deblur compare``, its progress bar, its files
-``running``          `run`: every method on every case; `Comparison`: the results and their output
+``running``          `run` runs every method on every case; `Comparison` has the results and their output
 ``page`` (``.html``) one HTML page: summary, cases, pictures, plots, record; tables for a notebook
 ``tables``           the columns, the order of the rows; tables for the terminal, Markdown and CSV
-``scoring``          runs one method on one case, verifies, times and measures it; time limit, peak of memory
+``scoring``          runs, verifies, times and measures one method on one case; time limit, peak memory
 ``store``            the pictures of a row, in 8 bits; the folder that keeps each completed row
 ``adapters/``        the methods: `own` for deblur's, one small file for each other package
 ``findings``         `Settings` and `Row` as plain data
-``cases``            the pictures: truth, PSF and noise, and the part that a method sees
+``cases``            the pictures with truth, PSF and noise, and the part that a method sees
 ``record``           the machine, the versions, the commit
 ==================== ==================================================================================
 """

@@ -1,4 +1,4 @@
-"""The pictures of a comparison: which picture was blurred by which PSF, and what a method sees of it."""
+"""The cases of a comparison: pictures blurred by PSFs, and the part of a case that a method sees."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ from ..tuning import noise_level
 
 @dataclass(frozen=True)
 class Case:
-    """One blurred picture to be restored, with the truth, which no method sees.
+    """One blurred picture to be restored, with its truth, which no method sees.
 
     Attributes
     ----------
     image, psf_name, noise, boundary : str
-        How it was made, in words.
+        The picture, the PSF, the noise and the boundary, in words.
     blurred : (M, N) or (M, N, 3) ndarray, float64
-        The input of the methods.
+        The input of the methods, on [0, 1].
     psf : (m, n) ndarray, float64
+        The PSF.
     truth : ndarray or None
-        The sharp picture in the same frame; None for a picture that came blurred.
+        The sharp picture in the same frame; None if the picture was already blurred.
     sigma : float
-        Standard deviation of the noise; estimated for a picture that came blurred.
+        Standard deviation of the noise, on the scale of the picture; estimated if the picture was already blurred.
     notes : tuple of str
         Changes made to the picture beforehand.
     """
@@ -53,13 +54,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        """A description in one line."""
+        """The case in one line."""
         rows, columns = self.blurred.shape[:2]
         return f"{self.image} {rows} × {columns}, {self.psf_name}, {self.noise}, boundary {self.boundary}"
 
     @cached_property
     def key(self) -> str:
-        """Twelve hexadecimal digits that change with every pixel and every word."""
+        """Twelve hexadecimal digits that depend on all pixels and words of the case."""
         digest = hashlib.sha256(f"{self.name}\n{self.blurred.shape}".encode())
         for array in (self.blurred, self.psf, self.truth):
             digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
@@ -68,14 +69,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Task:
-    """The part of a case that a method may see: the blurred picture, the PSF and the boundary, never the truth.
+    """The part of a case that a method may see: the blurred picture, the PSF and the boundary, but not the truth.
 
     Attributes
     ----------
     blurred : (M, N) or (M, N, 3) ndarray, float64
+        The blurred picture.
     psf : (m, n) ndarray, float64
+        The PSF.
     boundary : str
-        The boundary that the method shall assume.
+        The boundary that the method must assume.
     lam : float or str
         λ, or the requested rule for it.
     shared : dict
@@ -90,17 +93,17 @@ class Task:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Rows and columns of the picture."""
         return self.blurred.shape[0], self.blurred.shape[1]
 
     @property
     def channel_axis(self) -> int | None:
-        """The axis of the three channels, the last; None for grey."""
+        """The axis of the three channels, which is the last; None for grey."""
         return -1 if self.blurred.ndim == 3 else None
 
 
 def parse_noise(text: str | float) -> tuple[str, float]:
-    """Kind and level of a noise: ``0.01``, ``gaussian:0.01``, ``salt-pepper:0.02``, ``poisson:400``, ``none``.
+    """Return kind and level of a noise: ``0.01``, ``gaussian:0.01``, ``salt-pepper:0.02``, ``poisson:400`` or ``none``.
 
     Raises
     ------
@@ -120,7 +123,7 @@ def parse_noise(text: str | float) -> tuple[str, float]:
 
 
 def load_picture(source: Any) -> tuple[str, np.ndarray, tuple[str, ...]]:
-    """Name, pixels on the unit scale and remarks of a sample's name, a file or an array.
+    """Return name, pixels on the unit scale and remarks for the name of a sample, a file or an array.
 
     Raises
     ------
@@ -154,7 +157,9 @@ def load_picture(source: Any) -> tuple[str, np.ndarray, tuple[str, ...]]:
 
 
 def _named(sources: Any) -> list[tuple[str | None, Any]]:
-    """(name, source) of one source, several, or a mapping of names to sources; several arrays get numbers."""
+    """Return (name, source) for one source, several sources, or a mapping of names to sources; several arrays get
+    numbers.
+    """
     if isinstance(sources, Mapping):
         return [(str(name), source) for name, source in sources.items()]
     if isinstance(sources, np.ndarray | str | Path | float | int) or not isinstance(sources, Iterable):
@@ -165,7 +170,7 @@ def _named(sources: Any) -> list[tuple[str | None, Any]]:
 
 
 def _load_psf(name: str | None, source: Any) -> tuple[str, np.ndarray]:
-    """Name and values of a PSF from its short form, a path or an array."""
+    """Return name and values of a PSF, given as a short form, a path or an array."""
     if isinstance(source, str | Path):
         return name or f"PSF {source}", psf.parse(str(source))
     kernel = asnumpy(check_psf(source))
@@ -173,7 +178,7 @@ def _load_psf(name: str | None, source: Any) -> tuple[str, np.ndarray]:
 
 
 def _frame(name: str, picture: np.ndarray, kernel: np.ndarray, size: int | None, blurred: bool) -> np.ndarray:
-    """The part of a picture that is used: the frame and, of a sharp one, the margin that the PSF reaches into."""
+    """Return the used part of a picture: the frame and, for a sharp picture, the margin that the PSF reaches into."""
     margin = np.zeros(2, int) if blurred else np.array(kernel.shape) - 1
     room = np.array(picture.shape[:2]) - margin
     if room.min() < max(kernel.shape):
@@ -203,26 +208,25 @@ def make_cases(
     seed: int = 0,
     blurred: bool = False,
 ) -> list[Case]:
-    """Every combination of pictures, PSFs, noises and boundaries, made and checked.
+    """Return the cases of all combinations of pictures, PSFs, noises and boundaries.
 
     Parameters
     ----------
     images : name, path, array, a list of them, or a mapping of names to them
-        Sharp pictures to be blurred; by default the middle 256 x 256 pixels of the sample "camera".
+        Sharp pictures to be blurred; by default the central 256 x 256 pixels of the sample "camera".
     psfs : short form, path, array, list or mapping
-        As `deblur.psf.parse` takes them; an array is used unchanged.
+        PSFs, as for `deblur.psf.parse`; an array is used unchanged.
     noises : number, text or list
-        See `parse_noise`.
+        Noises, see `parse_noise`.
     boundaries : str or list of str
-        How the scene continues beyond the frame. All boundaries use the same frame, the picture less a margin of
-        the PSF's size; with "unknown" the margin is the scene beyond it, with the others the boundary defines the
-        scene there.
+        How the scene continues beyond the frame. All boundaries use the same frame: the picture without a margin of the
+        PSF's size. With "unknown" the margin is the scene beyond the frame; other boundaries define that scene.
     size : int, optional
-        Side of a square frame in pixels, taken from the middle; by default the largest frame.
+        Side in pixels of a square frame at the centre; by default the largest frame.
     seed : int
         Seed of the noise.
     blurred : bool
-        The pictures came blurred, and there is no truth: nothing is blurred or added.
+        True if the pictures are already blurred: there is no truth, and neither blur nor noise is added.
 
     Returns
     -------
@@ -231,7 +235,7 @@ def make_cases(
     Raises
     ------
     ValueError, TypeError, OSError, MemoryError
-        Before any work, for anything that cannot be used.
+        For any invalid input, before any work starts.
     """
     if images is None:
         if blurred:
@@ -254,7 +258,7 @@ def make_cases(
     for (name, picture, notes), (psf_name, kernel) in itertools.product(pictures, kernels):
         scene = _frame(name, picture, kernel, size, blurred)
         what = f"comparing methods on {name}, {scene.shape[0]} x {scene.shape[1]} pixels,"
-        # The comparison and the methods take 40 times the scene, about.
+        # The comparison and the methods need about 40 times the memory of the scene.
         require_memory(40 * scene.nbytes, np, what, "take a part of it (size=, --size)")
         for edge in edges:
             if blurred:
@@ -271,4 +275,4 @@ def make_cases(
                 g = blur(noise=kind, level=level, seed=seed)
                 sigma = float((g - blur()).std())
                 cases.append(Case(name, psf_name, words, edge, g, kernel, sharp, sigma, notes))
-    return list({case.key: case for case in cases}.values())  # duplicates are one case
+    return list({case.key: case for case in cases}.values())  # each case only once

@@ -1,4 +1,4 @@
-"""The command ``deblur compare``: the arguments, the progress bar, the files."""
+"""The command ``deblur compare``: its arguments, its progress bar and its files."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .findings import Settings
 from .running import run
 from .tables import terminal_table
 
-#: What the folder gets besides the rows: file, and the method of Comparison that writes it.
+#: Files of the folder besides the rows, and the methods of Comparison that write them.
 _FILES = {"compare.html": "to_html", "compare.json": "to_json", "compare.csv": "to_csv", "compare.md": "to_markdown"}
 
 
 def fill(parser: Parser) -> None:
     """Add the arguments of ``deblur compare``."""
     parser.description = (
-        "Blur images, restore them by every method, measure each one alike, and write the tables and one HTML page. "
-        "Every combination of images, PSFs, noises and boundaries is a case. Ctrl-C ends early: what is done is kept "
-        "and written, and --resume goes on from there."
+        "Blur images, restore them by every method, measure all methods alike, and write tables and one HTML page. "
+        "Every combination of images, PSFs, noises and boundaries is a case. Ctrl-C ends the command early and keeps "
+        "all finished rows; --resume continues from there."
     )
     add_arguments(parser, compare)
     parser.epilog = f"{parser.epilog} METHOD is one of {', '.join(entrants())}; all by default."
@@ -32,18 +32,18 @@ def fill(parser: Parser) -> None:
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Run ``deblur compare``; returns the exit code: 0, or 130 if it was interrupted.
+    """Run ``deblur compare`` and return the exit code: 0, or 130 if it was interrupted.
 
     Parameters
     ----------
     --image : image, several
-        Sharp images to be blurred; by default camera, the middle 256 x 256 pixels.
+        Sharp images to be blurred; by default the central 256 x 256 pixels of camera.
     --blurred : flag
-        The images are blurred already: there is no truth, and nothing is blurred or added.
+        The images are already blurred: there is no truth, and neither blur nor noise is added.
     --size : count, optional
-        Side in pixels of a square part from the middle; all by default.
+        Side in pixels of a square part at the centre; by default the largest part.
     --psf : psf unread, several = gaussian:9,1.5
-        What one point becomes by the blur.
+        Image of one point after the blur.
     --noise : noise, several = gaussian:0.01
         The noise to be added.
     --boundary : boundary, several = unknown
@@ -53,30 +53,31 @@ def compare(args: argparse.Namespace) -> int:
     --method : entrant, several
         The methods to be compared.
     --lam : lam = gcv
-        How much is smoothed.
+        Strength of the smoothing.
     --other-boundary : {own, refuse} = own
-        A method that cannot assume the boundary is run with its own, and its row says so, or its row says refused.
+        For a method that cannot assume the boundary: own runs it with its own boundary, and its row says so; refuse
+        marks its row as refused.
     --oracle : flag
         Add rows with the best parameter in hindsight, marked oracle.
     --time-limit : number = 20
         Time limit in seconds for one restoration; the choice of its parameter may take twice as long.
     --repeats : count = 3
-        Timed runs after a warm-up.
+        Number of timed runs after a warm-up.
     --no-memory : flag
         Do not measure memory (one run less).
     --output : folder = compare_output
         Folder for all files.
     --resume : flag
-        Go on with what the folder holds.
+        Continue the comparison in the folder.
     --force : flag
-        Begin afresh in a folder that holds a comparison.
+        Replace a comparison in the folder.
     -q, --quiet : flag
         Print nothing but errors.
     """
     folder = Path(args.output)
     if folder.is_dir():
         inputs = [*args.psf, *(args.image or [])]
-        # `run` refuses a folder that holds a comparison, and says what to do about it.
+        # `run` raises an error with advice if the folder contains a comparison.
         ours = args.force or args.resume or (folder / "rows.jsonl").exists()
         image.check_output(folder / "pictures", inputs)
         for name in (*_FILES, "rows.jsonl"):
@@ -91,6 +92,6 @@ def compare(args: argparse.Namespace) -> int:
         print(terminal_table(found, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
         print(f"\nwritten: {', '.join(str(folder / name) for name in _FILES)}")
     if not found.complete:
-        print("deblur: interrupted; go on with the same command and --resume", file=sys.stderr)
+        print("deblur: interrupted; continue with the same command and --resume", file=sys.stderr)
         return 130
     return 0

@@ -1,4 +1,4 @@
-"""The settings of a comparison and the results of each method as plain data: `Settings`, `Row`."""
+"""The settings of a comparison, and the results of each method, as plain data: `Settings`, `Row`."""
 
 from __future__ import annotations
 
@@ -9,55 +9,64 @@ from typing import Any
 from ..errors import check_choice, check_count, check_number
 from ..options import check_lam
 
-#: How a row can end. Only "ok" rows have figures.
+#: Outcomes of a row. Only "ok" rows have figures.
 STATUSES = ("ok", "refused", "not installed", "failed", "too slow")
 
 
 @dataclass
 class Row:
-    """One method on one case: its parameter, how it ended and what was measured.
+    """The result of one method on one case: its parameter, its outcome and its figures.
 
     Attributes
     ----------
     key : str
-        Depends on everything that can change the result.
+        A key that depends on everything that can change the result.
     case, case_key : str
         The case, in words and by its key.
     method, family : str
+        The method, and the package that it belongs to.
     assumes : str
-        The boundary that the method assumed; it may differ from the case's.
+        The boundary that the method assumed; it may differ from that of the case.
     status : str
         One of `STATUSES`.
     reason : str
-        Why it did not run or failed, and what to try; empty for "ok".
-    parameter, how, setting : str
-        The name of its parameter; the source of its value ("rule", "given", "default", "automatic" or "oracle", the
-        only one that has seen the truth); that source in a sentence.
+        Why the method did not run or failed, with advice; empty for "ok".
+    parameter : str
+        The name of the method's parameter.
+    how : str
+        The source of its value: "rule", "given", "default", "automatic" or "oracle". Only the oracle uses the truth.
+    setting : str
+        The source of its value in a sentence.
     value : float or None
+        The value of the parameter.
     mse, psnr, ssim, gain : float or None
-        Against the truth, unclipped; `gain` is the PSNR less that of the blurred picture, in dB. None without a truth.
+        Measures against the truth, without clipping; None without a truth. `gain` is the PSNR minus that of the blurred
+        picture. psnr and gain are in dB.
     data_residual : float or None
-        ‖g − h * f‖ / ‖g‖ where the blur needs nothing beyond the frame: the same for every method and boundary.
+        ‖g − h * f‖ / ‖g‖ over the pixels whose blur needs nothing beyond the frame, so that all methods and boundaries
+        can be compared.
     whiteness : float or None
         Largest distance between the cumulative periodograms of that residual and of white noise; 0 is white.
     residual : float or None
-        Relative residual of the linear system solved, for deblur's linear methods.
+        Relative residual of the linear system, for deblur's linear methods.
     iterations : int or None
+        Number of iterations.
     choose_s, setup_s, solve_s : float or None
-        Seconds to choose the parameter (once), to set up, and to solve: medians over `runs`.
+        Seconds to choose the parameter (measured once), to set up, and to solve (medians of `runs`).
     solve_min_s, solve_max_s : float or None
-        Their spread.
+        Smallest and largest `solve_s` of the runs.
     runs : int
-        Timed runs after the warm-up; 0 if the first run alone reached the time limit.
+        Number of timed runs after the warm-up; 0 if the warm-up left no time for them.
     peak_bytes : int or None
-        Peak memory: the larger of NumPy's allocations and the growth of the process.
+        Peak memory in bytes: the larger of NumPy's allocations and the growth of the process.
     note : str
+        Remarks of the method, and warnings.
     history : list of (int, float)
-        Reports of an iterative method: iterations, residual.
+        Iterations and residuals that an iterative method reported.
     curve : dict or None
         L-curve of the rule that chose λ.
     session : int
-        Index of the session that measured it.
+        Index of the session that measured the row.
     """
 
     key: str
@@ -94,49 +103,51 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The method, and whether the truth set its parameter."""
+        """The method, marked if the truth determined its parameter."""
         return f"{self.method} (oracle {self.parameter})" if self.how == "oracle" else self.method
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; a value that is not finite becomes None."""
+        """Return plain values for JSON; a value that is not finite becomes None."""
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a comparison is run.
+    """The settings of a comparison.
 
     Attributes
     ----------
     size : int, optional
-        Side of a square frame from the middle of each picture, in pixels; by default the largest frame.
+        Side in pixels of a square frame at the centre of each picture; by default the largest frame.
     seed : int
         Seed of the noise in the pictures.
     blurred : bool
-        The pictures came blurred: nothing is blurred or added, and there is no truth.
+        True if the pictures are already blurred: there is no truth, and neither blur nor noise is added.
     lam : float or {"gcv", "discrepancy", "lcurve", "upre"}
-        λ, or the rule for it, of the methods that take one.
+        λ, or the rule that chooses λ, for the methods that have one.
     other_boundary : {"own", "refuse"}
-        A method that cannot assume the case's boundary is run on the same picture with the boundary that it can
-        assume, and its row says so ("own"), or it is shown as refused.
+        For a method that cannot assume the boundary of the case. "own" runs it on the same picture with a boundary that
+        it can assume, and its row says so. "refuse" marks its row as refused.
     oracle : bool
-        Add rows with each method's best parameter, found with the truth and marked "oracle".
+        Add rows with the best parameter of each method, found with the truth and marked "oracle".
     time_limit : float
-        Seconds that one restoration may take, set-up included; the choice of the parameter, which takes several, may
-        take twice that. A method whose predicted time is longer is not run; one that takes longer is stopped.
+        Seconds that one restoration may take, with set-up. The choice of the parameter, which needs several
+        restorations, may take twice as long. A method is not run if its predicted time is longer, and it is stopped if
+        it takes longer.
     repeats : int
-        Timed runs after the warm-up; fewer for a method that takes a good part of the time limit. 0 times the warm-up.
+        Number of timed runs after the warm-up. A method that needs much of the time limit gets fewer. With 0 the
+        warm-up itself is timed.
     memory : bool
         Measure memory in one more run.
     resume : bool
-        Continue with the rows in the folder: those of the same pictures and settings are not measured again.
+        Continue the comparison in the folder: rows of the same pictures and settings are not measured again.
     overwrite : bool
         Replace a comparison in the folder.
 
     Raises
     ------
     ValueError, TypeError
-        For a value that cannot be used.
+        For an invalid value.
     """
 
     size: int | None = None

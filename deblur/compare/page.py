@@ -1,7 +1,7 @@
-"""One HTML page of a comparison: tables, pictures and plots in a single file that needs no network.
+"""The HTML page of a comparison: tables, pictures and plots in one file that needs no network.
 
-The markup stands in ``page.html``, a template of Jinja, which escapes names of files, messages of errors and other text
-from users. The scripts of the page only sort the tables and move the dividing line of the pictures.
+The markup is in ``page.html``, a template of Jinja, which escapes names of files, error messages and other text from
+users. The scripts of the page only sort the tables and move the dividing line of the pictures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from .running import Comparison
 
-#: Bytes that the pictures may take in the page, as base64; the text comes in addition.
+#: Largest number of bytes of all pictures in the page, as base64; the text is not included.
 PAGE_BYTES = 4_200_000
 #: Ways to store the pictures, the best first: format, quality, and the factor by which they are reduced.
 LEVELS: tuple[tuple[str, int, int], ...] = (
@@ -38,7 +38,7 @@ LEVELS: tuple[tuple[str, int, int], ...] = (
 
 
 def page(found: Comparison) -> str:
-    """The whole page, under 5 MB: pictures are compressed, then reduced, until they fit."""
+    """Return the whole page, under 5 MB: pictures are compressed, and then reduced, until they fit."""
     panels = [_panel(found, case, f"case{n}") for n, case in enumerate(found.cases, 1)]
     uris, remark = encode({name: picture for panel in panels for name, picture in panel["pictures"].items()})
     for panel in panels:
@@ -49,7 +49,7 @@ def page(found: Comparison) -> str:
 
 
 def notebook_tables(found: Comparison) -> str:
-    """The tables alone, for a notebook."""
+    """Return only the tables, for a notebook."""
     return _template().render(panels=[_panel(found, case, "") for case in found.cases], notebook=True)
 
 
@@ -61,13 +61,13 @@ def _template() -> Any:
 
 
 def counted(things: Iterable[Any], noun: str) -> str:
-    """The number of things, and their noun."""
+    """Return the number of things with their noun."""
     n = len(list(things))
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _overview(found: Comparison) -> list[tuple[str, list[tuple[float | None, str]]]]:
-    """Each method over all cases, its figures and how they are printed; the largest mean gain first."""
+    """Return the figures of each method over all cases, with their formatted texts, sorted by the mean gain in PSNR."""
     by_method: dict[str, list[Row]] = {}
     for row in found.rows:
         if row.status == "ok" and row.gain is not None:
@@ -83,28 +83,28 @@ def _overview(found: Comparison) -> list[tuple[str, list[tuple[float | None, str
 
 
 def _sort_key(row: Row, name: str) -> float | str | None:
-    """The value by which a cell is sorted."""
+    """Return the value by which a cell is sorted."""
     if name == "value":
         return None if row.value is None else f"{row.how} {row.parameter} {row.value:024.12f}"
     return math.inf if name in ("psnr", "gain") and row.mse == 0 else getattr(row, name)
 
 
 def _sortable(value: float | str | None) -> str:
-    """A sort key as text that JavaScript can read; empty for None."""
+    """Return a sort key as text that JavaScript can read; empty for None."""
     return str(value or "") if value is None or isinstance(value, str) else str(float(value)).replace("inf", "Infinity")
 
 
 def _panel(found: Comparison, case: Case, name: str) -> dict[str, Any]:
-    """One case of the page: its rows, by reason those that did not run, and its pictures by name.
+    """Return the data of one case on the page: the rows that ran, the other rows by reason, and the pictures by name.
 
-    "groups" holds, by the name of their picture, rows whose pictures look the same.
+    "groups" maps the name of a picture to the rows whose pictures look like it.
     """
     ran, rest = ranked(found, case)
     pictures = {f"{name}-blurred": as_8_bit(case.blurred)}
     if case.truth is not None:
         pictures[f"{name}-sharp"] = as_8_bit(case.truth)
     peak = max(float(np.abs(case.psf).max()), 1e-300)
-    # The frame shows the extent even of a flat PSF.
+    # A black frame shows the extent of the PSF even if the PSF is flat.
     pictures[f"{name}-psf"] = as_8_bit(np.pad(case.psf / peak, 2))
     groups: dict[str, list[Row]] = {}
     for row in ran:
@@ -134,12 +134,12 @@ def _panel(found: Comparison, case: Case, name: str) -> dict[str, Any]:
 
 
 def alike(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two pictures differ by at most one grey level in 255."""
+    """Return True if two pictures differ by at most one grey level of 255."""
     return a.shape == b.shape and bool((np.abs(a.astype(np.int16) - b.astype(np.int16)) <= 1).all())
 
 
 def encode(pictures: dict[str, np.ndarray]) -> tuple[dict[str, str], str]:
-    """Data addresses of the pictures within `PAGE_BYTES`, and a sentence about their compression."""
+    """Return the pictures as data URIs within `PAGE_BYTES`, and a sentence about their compression."""
     for kind, quality, factor in LEVELS:
         uris: dict[str, str] = {}
         room = PAGE_BYTES
@@ -161,14 +161,14 @@ def encode(pictures: dict[str, np.ndarray]) -> tuple[dict[str, str], str]:
 
 
 def _data_uri(picture: np.ndarray, kind: str, quality: int, factor: int) -> str:
-    """A picture as a data address."""
+    """Return a picture as a data URI."""
     from PIL import Image
 
     shown = Image.fromarray(picture)
     if factor > 1:
         shown = shown.resize([max(1, n // factor) for n in shown.size], Image.Resampling.LANCZOS)
     out = io.BytesIO()
-    shown.save(out, kind, quality=quality)  # PNG has none, and ignores it
+    shown.save(out, kind, quality=quality)  # PNG ignores the quality
     return f"data:image/{kind.lower()};base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
@@ -182,7 +182,9 @@ def _axes() -> Axes:
 
 
 def _figure(ax: Axes, name: str, titles: Mapping[str, str] | None = None) -> str:
-    """The figure as inline SVG in the colours of the page; `titles` appear over artists with those gids."""
+    """Return the figure as inline SVG in the colours of the page; `titles` are tooltips of the artists with
+    these gids.
+    """
     import matplotlib
 
     out = io.StringIO()
@@ -226,9 +228,9 @@ def _plots(case: Case, ran: list[Row], name: str) -> dict[str, list[dict[str, st
 
 
 def quality_against_time(rows: Iterable[Row], blurred: float, name: str) -> list[dict[str, str]]:
-    """Every method as a point, PSNR over seconds, except those 3 dB below the blurred picture.
+    """Return a plot of PSNR over seconds with one point per method, except for methods 3 dB below the blurred picture.
 
-    Methods that no other beats in both are named. No figure if fewer than two points remain.
+    A method gets a label if no other method is better in both. Without two points there is no plot.
     """
     points = sorted(
         ((row.setup_s or 0) + row.solve_s, row.psnr, row.label)

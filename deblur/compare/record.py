@@ -1,4 +1,4 @@
-"""The machine, the versions and the commit, which a reader needs to interpret or repeat a figure."""
+"""Record the machine, the versions and the commit, which a reader needs to interpret or repeat a figure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ THREAD_VARIABLES = (
 
 
 def environment(packages: Iterable[str] = ()) -> dict[str, Any]:
-    """Hardware, versions, threads, load and commit, as plain values for JSON; None where the system does not say.
+    """Return hardware, versions, threads, load and commit as plain values for JSON; unknown values are None.
 
     Parameters
     ----------
     packages : iterable of str
-        Distributions whose versions matter in addition to those of NumPy, SciPy and scikit-image, where installed.
+        Distributions whose versions are recorded, if installed, in addition to NumPy, SciPy and scikit-image.
     """
     unix = os.name == "posix"
     build: Any = np.show_config(mode="dicts")
@@ -55,7 +55,7 @@ def environment(packages: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def _commit() -> dict[str, Any]:
-    """The commit of the checkout that deblur runs from; None where it is installed without one."""
+    """Return the commit of the checkout that deblur runs from; its values are None if there is no checkout."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return {"commit": None, "uncommitted_changes": None}
@@ -65,7 +65,7 @@ def _commit() -> dict[str, Any]:
 
 
 def output(*command: str, cwd: Path | None = None) -> str | None:
-    """The output of a command; None if it fails or is not installed."""
+    """Return the output of a command; None if it fails or is not installed."""
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()
     return None

@@ -1,4 +1,4 @@
-"""Run every method on every case: `run`, which returns a `Comparison`."""
+"""Run every method on every case: `run` returns a `Comparison`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .scoring import baseline, score
 from .store import Store
 from .tables import csv_table, markdown_tables, terminal_table
 
-#: Called before each row with (completed rows, all rows, the next method).
+#: A function that is called before each row with (completed rows, all rows, the next method).
 Progress = Callable[[int, int, str], None]
 
 
@@ -34,13 +34,15 @@ class Comparison:
     Attributes
     ----------
     rows : list of Row
-        The blurred picture and every method, case by case.
+        The rows of each case: first the blurred picture, then every method.
     cases : list of Case
+        The cases.
     settings : Settings
+        The settings.
     sessions : list of dict
         Machine, versions and commit of each run that measured some of the rows.
     complete : bool
-        False if it was interrupted.
+        False if the run was interrupted.
     pictures : dict of str to array
         8-bit pictures: "<row key>-restored", "<row key>-residual".
     """
@@ -53,7 +55,7 @@ class Comparison:
     pictures: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the pictures, as plain values."""
+        """Return everything except the pictures, as plain values."""
         return {
             "complete": self.complete,
             "settings": vars(self.settings),
@@ -72,26 +74,28 @@ class Comparison:
         return notebook_tables(self)
 
     def best(self, case: Case | str | None = None) -> Row | None:
-        """The row with the highest PSNR of a case (or of all), without oracles; None without a truth."""
+        """Return the row with the highest PSNR of a case (or of all cases), without oracles; None without a truth."""
         key = case.key if isinstance(case, Case) else case
         fair = [row for row in self.rows if row.how != "oracle" and key in (None, row.case_key)]
         return max([row for row in fair if row.psnr is not None], key=lambda row: row.psnr or 0.0, default=None)
 
     def to_json(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
-        """Everything but the pictures, as JSON; written to `path` if one is given."""
+        """Return everything except the pictures as JSON, and write it to `path` if that is given."""
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
         return _written(text + "\n", path, overwrite)
 
     def to_csv(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
-        """One line a row, every scalar field; written to `path` if one is given."""
+        """Return one line for each row with all scalar fields, and write it to `path` if that is given."""
         return _written(csv_table(self), path, overwrite)
 
     def to_markdown(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
-        """A table for each case, and why the other methods did not run; written to `path` if one is given."""
+        """Return a table for each case, with the reasons why methods did not run, and write it to `path` if that is
+        given.
+        """
         return _written(markdown_tables(self), path, overwrite)
 
     def to_html(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
-        """One self-contained page with tables, pictures and plots; written to `path` if one is given."""
+        """Return one self-contained page with tables, pictures and plots, and write it to `path` if that is given."""
         return _written(page(self), path, overwrite)
 
 
@@ -102,7 +106,7 @@ def _written(text: str, path: str | Path | None, overwrite: bool) -> str:
 
 
 def check_methods(methods: str | Sequence[str] | None) -> list[Entrant]:
-    """The entrants of these names, by default all; ValueError for an unknown name."""
+    """Return the entrants with these names, by default all; raise ValueError for an unknown name."""
     known = entrants()
     names = list(known) if methods is None else [methods] if isinstance(methods, str) else methods
     for name in names:
@@ -130,24 +134,25 @@ def run(
     images, psfs, noises, boundaries
         As for `deblur.compare.make_cases`.
     methods : str or list of str, optional
-        Names of entrants (`deblur.compare.entrants`); by default all. A method that is not installed gets a row that
-        says how to install it.
+        Names of entrants (`deblur.compare.entrants`); by default all. The row of a method that is not installed says
+        how to install it.
     folder : path, optional
-        Keep every row there as it is completed (``rows.jsonl``, ``pictures/``), so that an interrupted run can resume.
+        Folder that stores each row when it is finished (``rows.jsonl``, ``pictures/``), so that an interrupted run can
+        be resumed.
     progress : callable, optional
         Called before each row with (completed rows, all rows, the next method).
     **settings
-        The fields of `deblur.compare.Settings`, such as ``size``, ``lam``, ``time_limit`` and ``resume``.
+        Fields of `deblur.compare.Settings`, such as ``size``, ``lam``, ``time_limit`` and ``resume``.
 
     Returns
     -------
     Comparison
-        An interruption (Ctrl-C) ends it early and returns the completed rows with ``complete=False``.
+        The results. After an interruption (Ctrl-C) it has only the completed rows, and ``complete`` is False.
 
     Raises
     ------
     ValueError, TypeError, OSError, MemoryError
-        Before any work, for anything that cannot be used. A method that fails raises nothing: its row says why.
+        For any invalid input, before any work starts. A method that fails raises no error: its row has the reason.
 
     Examples
     --------
@@ -172,10 +177,10 @@ def run(
         if how.oracle and case.truth is not None:
             plan += [(case, entrant, True) for entrant in entered if entrant.search]
     tasks = {}
-    for case in cases:  # broadcast to views that cannot be written, so that no method changes the task of the next
+    for case in cases:  # views that cannot be written, so that a method cannot change the task of the next one
         g, h = (np.broadcast_to(array, array.shape) for array in (case.blurred, case.psf))
         tasks[case.key] = Task(g, h, case.boundary, how.lam)
-    if any(entrant.name == "collaborative" for entrant in entered):  # what Numba compiles once is no time of a method
+    if any(entrant.name == "collaborative" for entrant in entered):  # compile Numba's code before any method is timed
         solve(np.random.default_rng(0).random((16, 16)), np.ones((1, 1)), 1e-2, method="collaborative")
     try:
         for done, (case, entrant, oracle) in enumerate(plan):

@@ -1,10 +1,9 @@
 """Run one method on one case, verify its answer, time it, and measure the result.
 
-The order is fixed. A method that is not installed, refuses, or would not fit
-memory or the time limit is not run, and its row says why. The others choose
-their parameter from the task, restore once (that answer is verified and
-measured), are timed, and run once more with memory measured. Only this module
-sees the truth; where the truth set a parameter the row says "oracle".
+The order is fixed. A method is not run if it is not installed, refuses the task, or would exceed memory or the time
+limit; its row has the reason. Any other method chooses its parameter from the task, restores once (this answer is
+verified and measured), is timed, and runs once more to measure memory. Only this module sees the truth. If the truth
+determined a parameter, the row says "oracle".
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Pictures = dict[str, np.ndarray]
 
 
 def measure(row: Row, case: Case, picture: np.ndarray) -> np.ndarray | None:
-    """Fill in the row's measures of quality; returns the residual picture, averaged over colours, if there is one."""
+    """Fill in the row's measures of quality, and return the residual picture, averaged over colours, or None."""
     if case.truth is not None:
         row.mse = metrics.mse(case.truth, picture)
         row.psnr = metrics.psnr(case.truth, picture)
@@ -50,7 +49,7 @@ def measure(row: Row, case: Case, picture: np.ndarray) -> np.ndarray | None:
         row.gain = row.psnr - before if math.isfinite(before) and math.isfinite(row.psnr) else None
         if min(picture.shape[:2]) >= 11:  # the window of SSIM
             row.ssim = metrics.ssim(case.truth, picture, channel_axis=-1 if picture.ndim == 3 else None)
-    # Where the blur lies wholly inside the frame nothing is assumed beyond it, so all methods are treated equally.
+    # Only pixels whose blur is inside the frame are measured. They depend on no boundary, so all methods are equal.
     rows, columns = (n - m + 1 for n, m in zip(picture.shape[:2], case.psf.shape, strict=True))
     if rows < case.psf.shape[0] or columns < case.psf.shape[1]:
         return None
@@ -66,7 +65,7 @@ def measure(row: Row, case: Case, picture: np.ndarray) -> np.ndarray | None:
 
 
 def baseline(case: Case, key: str) -> tuple[Row, Pictures]:
-    """The row of the blurred picture itself, which every method must beat, and its pictures."""
+    """Return the row of the blurred picture itself, which every method should beat, and its pictures."""
     row = Row(key, case.name, case.key, "blurred", "", case.boundary, setting="nothing done")
     return row, shown(key, case, case.blurred, measure(row, case, case.blurred))
 
@@ -74,7 +73,7 @@ def baseline(case: Case, key: str) -> tuple[Row, Pictures]:
 def score(
     entrant: Entrant, case: Case, task: Task, key: str, settings: Settings, oracle: bool = False
 ) -> tuple[Row, Pictures]:
-    """The row and the 8-bit pictures of one method on one case; errors of the method become the row's reason.
+    """Return the row and the 8-bit pictures of one method on one case; an error of the method becomes the row's reason.
 
     The method sees only `task`. With `oracle` the search for its parameter uses the truth.
     """
@@ -110,7 +109,7 @@ def _one_line(message: object) -> str:
 
 
 def _scored(row: Row, entrant: Entrant, case: Case, task: Task, settings: Settings) -> Pictures:
-    """Fill in the row; returns its pictures."""
+    """Fill in the row, and return its pictures."""
     task = _with_boundary(row, entrant, task, settings)
     if row.how == "oracle":
         setting = _oracle(entrant, case, task, settings)
@@ -141,7 +140,7 @@ def _scored(row: Row, entrant: Entrant, case: Case, task: Task, settings: Settin
 
 
 def _with_boundary(row: Row, entrant: Entrant, task: Task, settings: Settings) -> Task:
-    """The task with a boundary that the method can assume; a refusal if there is none."""
+    """Return the task with a boundary that the method can assume; raise MethodError if there is none."""
     reason = entrant.refuses(task)
     if reason is None:
         return task
@@ -155,7 +154,7 @@ def _with_boundary(row: Row, entrant: Entrant, task: Task, settings: Settings) -
 def _run(
     entrant: Entrant, task: Task, value: float | None, watch: Watch | None = None
 ) -> tuple[Answer, tuple[float, float]]:
-    """A verified answer, and the seconds of set-up and solve."""
+    """Return a verified answer, and the seconds of set-up and of solve."""
     g = task.blurred.copy()
     start = time.perf_counter()
     solver = entrant.prepare(task, value, watch)
@@ -176,7 +175,7 @@ def _run(
 
 
 def _timed(row: Row, entrant: Entrant, task: Task, settings: Settings, first: tuple[float, float]) -> None:
-    """Medians of set-up and solve over the timed runs, which may take half the time limit together."""
+    """Fill in the medians of set-up and solve over the timed runs, which together take about half the time limit."""
     runs: list[tuple[float, float]] = []
     while len(runs) < settings.repeats and sum(map(sum, [first, *runs])) <= settings.time_limit / 2:
         runs.append(_run(entrant, task, row.value)[1])
@@ -189,7 +188,7 @@ def _timed(row: Row, entrant: Entrant, task: Task, settings: Settings, first: tu
 
 
 def _oracle(entrant: Entrant, case: Case, task: Task, settings: Settings) -> Setting:
-    """The parameter with the smallest MSE, searched for in its logarithm."""
+    """Return the parameter with the smallest MSE, found by a search on a logarithmic scale."""
     assert entrant.search is not None
     tried: dict[float, float] = {}
     failures: list[Exception] = []
@@ -218,7 +217,7 @@ def _oracle(entrant: Entrant, case: Case, task: Task, settings: Settings) -> Set
 
 
 def _search(error: Callable[[float], float], grid: list[float]) -> None:
-    """Call `error` on the grid, beyond an end of it where the minimum lies there, and then around the minimum."""
+    """Call `error` on the grid, beyond the grid if the minimum is at its end, and then around the minimum."""
     values = [error(x) for x in grid]
     step = grid[1] - grid[0]
     while values[0] < min(values[1:]):
@@ -234,14 +233,16 @@ def _search(error: Callable[[float], float], grid: list[float]) -> None:
 
 
 class TooSlow(BaseException):
-    """The time limit has passed. Not an `Exception`, so that a method does not catch it by accident."""
+    """Raised when the time limit has passed. It is not an `Exception`, so that a method does not catch it
+    by accident.
+    """
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float, what: str) -> Iterator[None]:
-    """Raise `TooSlow` after `seconds`, where the system can: on Unix, in the main thread.
+    """Raise `TooSlow` after `seconds` if the system can, which is on Unix in the main thread.
 
-    A call into compiled code ends first.
+    A running call of compiled code ends first.
     """
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         yield
@@ -260,9 +261,9 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
-    """The peak memory of some work in bytes, above that at its beginning.
+    """Return the peak memory of some work in bytes, above the memory at its beginning.
 
-    NumPy's allocations are traced; on Linux the process's resident set counts too, for compiled libraries.
+    NumPy's allocations are traced. On Linux the resident set of the process counts, too, to include compiled libraries.
     """
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # return freed pages to the system; glibc only

@@ -1,4 +1,4 @@
-"""The pictures of a row, in 8 bits, and the folder that keeps rows as they are completed, so that a run can resume."""
+"""Store the pictures of a row in 8 bits, and each completed row in a folder, so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .findings import Row, Settings
 
 
 def residual_scale(case: Case) -> float:
-    """The residual that is drawn white (and, negative, black) in the pictures of a case."""
+    """Return the residual that the pictures of a case show as white (and, if negative, as black)."""
     return 4 * max(case.sigma, 1 / 255)
 
 
 def as_8_bit(picture: np.ndarray) -> np.ndarray:
-    """A picture on [0, 1], clipped and rounded to 8 bits."""
+    """Return a picture on [0, 1], clipped and rounded to 8 bits."""
     return np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)
 
 
 def names(key: str) -> tuple[str, str]:
-    """The names of the restored picture and of the residual of the row with this key."""
+    """Return the names of the restored picture and of the residual, for the key of a row."""
     return f"{key}-restored", f"{key}-residual"
 
 
 def shown(key: str, case: Case, restored: np.ndarray, residual: np.ndarray | None) -> dict[str, np.ndarray]:
-    """The pictures of a row by their names, in 8 bits."""
+    """Return the pictures of a row by their names, in 8 bits."""
     pictures = {names(key)[0]: as_8_bit(restored)}
     if residual is not None:
         pictures[names(key)[1]] = as_8_bit(0.5 + 0.5 * residual / residual_scale(case))
@@ -38,10 +38,10 @@ def shown(key: str, case: Case, restored: np.ndarray, residual: np.ndarray | Non
 
 
 class Store:
-    """A folder that holds the rows of a comparison, one JSON line each, and their pictures.
+    """A folder with the rows of a comparison, one line of JSON each, and their pictures.
 
-    A line is either ``{"session": ...}`` or ``{"row": ...}``. It is appended when its row is complete; a last line
-    that was cut off by a crash is dropped.
+    A line is either ``{"session": ...}`` or ``{"row": ...}``. It is appended when its row is complete. A last line that
+    a crash cut off is dropped.
     """
 
     def __init__(self, folder: str | Path, settings: Settings) -> None:
@@ -78,7 +78,7 @@ class Store:
                     lines.pop()  # cut off by a crash
                     break
                 raise ValueError(
-                    f"line {number} of {self._file} is not a row of this version ({error}); begin afresh (--force) or "
+                    f"line {number} of {self._file} is not a row of this version ({error}); replace it (--force) or "
                     "name another folder"
                 ) from error
             # A method that could not run may run now; measured rows stay.
@@ -98,7 +98,7 @@ class Store:
         self.append(row=row.to_dict())
 
     def get(self, key: str) -> tuple[Row, dict[str, np.ndarray]] | None:
-        """The row with this key and its pictures; None if the row or its restored picture is missing."""
+        """Return the row with this key and its pictures; None if the row or its restored picture is missing."""
         row = self._rows.get(key)
         pictures = {n: image.read(self._path(n), as_float=False) for n in names(key) if self._path(n).exists()}
         return None if row is None or (row.status == "ok" and names(key)[0] not in pictures) else (row, pictures)

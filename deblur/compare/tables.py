@@ -1,4 +1,4 @@
-"""Tables of the results: the columns, the order of the rows, the terminal, Markdown and CSV."""
+"""Tables of the results for the terminal, Markdown and CSV: their columns, and the order of their rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Column(NamedTuple):
-    """A column of every table: a field of `Row`, how it is sorted and formatted, its heading and its meaning."""
+    """A column of the tables: a field of `Row`, its sorting and format, its heading and its meaning."""
 
     name: str
     kind: str
@@ -29,7 +29,7 @@ class Column(NamedTuple):
     meaning: str
 
 
-#: The markup of the page, which also has the headings and meanings of the columns.
+#: The markup of the page, which also contains the headings and meanings of the columns.
 MARKUP = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
 _TERM = r'<dt data-field="(.*)" data-kind="(.*)" data-first="(.*)" data-form="(.*)">(.*)</dt>\n<dd>(.*)</dd>'
 COLUMNS = tuple(Column(*map(unescape, found)) for found in re.findall(_TERM, MARKUP))
@@ -37,7 +37,7 @@ _FORMS = {column.name: column.form for column in COLUMNS}
 
 
 def cell(row: Row, column: str) -> str:
-    """One figure as it is printed; an empty text where there is none."""
+    """Return one figure as text; empty if there is none."""
     if column == "method":
         return row.label
     if column == "value":
@@ -52,9 +52,10 @@ def cell(row: Row, column: str) -> str:
 
 
 def ranked(found: Comparison, case: Case) -> tuple[list[Row], list[Row]]:
-    """The rows of a case that ran, best first, and those that did not.
+    """Return the rows of a case that ran, the best first, and the rows that did not.
 
-    Best is by PSNR to a hundredth of a decibel, without a truth by whiteness; of equals the faster.
+    The order is by PSNR to a hundredth of a decibel, or without a truth by whiteness; among equals the faster one is
+    first.
     """
     rows = [row for row in found.rows if row.case_key == case.key]
 
@@ -68,11 +69,11 @@ def ranked(found: Comparison, case: Case) -> tuple[list[Row], list[Row]]:
 
 
 def shown_columns(rows: list[Row]) -> list[Column]:
-    """The columns in which some row has a figure."""
+    """Return the columns that have a figure in some row."""
     return [column for column in COLUMNS if any(cell(row, column.name) for row in rows)]
 
 
-#: Columns that a terminal shows; where it is too narrow, the last ones are left out first, down to three.
+#: Columns on a terminal. If it is too narrow, the last ones are left out first, down to three columns.
 _ON_TERMINAL = (
     "method", "psnr", "solve_s", "gain", "value", "setup_s", "assumes", "ssim", "data_residual", "whiteness",
     "peak_bytes",
@@ -80,7 +81,7 @@ _ON_TERMINAL = (
 
 
 def terminal_table(found: Comparison, width: int | None = None) -> str:
-    """The tables for a terminal `width` characters wide, without the least important columns where it is narrow."""
+    """Return the tables for a terminal of `width` characters; a narrow terminal gets fewer columns."""
     out = []
     for case in found.cases:
         ran, rest = ranked(found, case)
@@ -104,7 +105,7 @@ def terminal_table(found: Comparison, width: int | None = None) -> str:
 
 
 def markdown_tables(found: Comparison) -> str:
-    """A table for each case, the meaning of the columns, and the machine."""
+    """Return a table for each case, the meaning of the columns, and the machine, in Markdown."""
 
     def line(cells: Iterable[str]) -> str:
         return "| " + " | ".join(_escaped(text) for text in cells) + " |"
@@ -134,18 +135,18 @@ def markdown_tables(found: Comparison) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text in Markdown: a bar would end its cell, and an angle bracket begin a tag."""
+    """Escape text for Markdown, where a bar would end its cell and an angle bracket would begin a tag."""
     return re.sub(r"([|\\`*_<>\[\]])", r"\\\1", text)
 
 
 def csv_table(found: Comparison) -> str:
-    """One line a row, every scalar field."""
+    """Return one line for each row with all scalar fields."""
     names = [name for name in Row.__dataclass_fields__ if name not in ("history", "curve")]
     out = io.StringIO()
     writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for values in (row.to_dict() for row in found.rows):
-        # A spreadsheet would read a text that begins with one of these as a formula.
+        # A spreadsheet would read a text that begins with one of these characters as a formula.
         quoted = [f"'{v}" if isinstance(v, str) and v[:1] in tuple("=+-@") else v for v in values.values()]
         writer.writerow(dict(zip(values, quoted, strict=True)))
     return out.getvalue()

@@ -1,18 +1,16 @@
-"""MATLAB's image functions by MATLAB's rules, for people who bring their scripts along.
+"""MATLAB's image functions by MATLAB's rules, for users who bring their scripts.
 
-Argument order, defaults, names, centres, class behaviour and rounding are
-those that the MATLAB documentation states, also where the rest of `deblur`
-does otherwise: `filter2matrix` here is a *correlation*, as the published
-listing has it. The rules that hold for every function:
+Argument order, defaults, names, centres, class behaviour and rounding are as in the MATLAB documentation, even where
+the rest of `deblur` differs. For example, `filter2matrix` here is a *correlation*, as in the published listing. The
+rules for all functions are:
 
-- A number, list or tuple is ``double``, as a MATLAB literal is; an array keeps
-  its class. A 1-D array is a row vector, (1, n).
-- A name such as ``"gaussian"`` may be written in any case and shortened as
-  long as it stays unambiguous.
+- A number, list or tuple is ``double``, like a MATLAB literal. An array keeps its class. A 1-D array is a row vector,
+  (1, n).
+- A name such as ``"gaussian"`` may be written in any case, and shortened as long as it is unambiguous.
 - NumPy array in, NumPy array out; CuPy array in, CuPy array out.
 
-GNU Octave's image package differs in places from what MATLAB documents; each
-function says where, and which side is taken.
+GNU Octave's image package sometimes differs from MATLAB's documentation. Each function names the differences, and the
+behaviour that is used here.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Arguments as MATLAB reads them, and values in the class that MATLAB returns."""
+"""Read arguments as MATLAB does, and return values in the class that MATLAB returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IMAGE_CLASSES = ("uint8", "uint16", "int16", "float32", "float64")
 
 
 def as_array(a: Any, name: str) -> Array:
-    """`a` as a non-empty array of two or more dimensions."""
+    """Return `a` as a non-empty array of two or more dimensions."""
     literal = not hasattr(a, "__array__")
     a = unwrapped(a, name)
     if literal and a.dtype.kind in "iu" and not is_cupy(a):
@@ -30,7 +30,7 @@ def as_array(a: Any, name: str) -> Array:
 
 
 def as_real(a: Any, name: str, like: Array | None = None) -> Array:
-    """As `as_array`, for real and finite numbers, in float64 and on the device of `like`."""
+    """Return `a` as a float64 array of real and finite numbers, on the device of `like`."""
     a = as_array(a, name)
     if a.dtype.kind == "c":
         raise TypeError(f"{name} must hold real numbers, not dtype {a.dtype}")
@@ -40,7 +40,7 @@ def as_real(a: Any, name: str, like: Array | None = None) -> Array:
 
 
 def as_matrix(a: Any, name: str) -> Array:
-    """As `as_array`, for two dimensions."""
+    """Return `a` as a non-empty array of two dimensions."""
     a = as_array(a, name)
     if a.ndim != 2:
         raise ValueError(f"{name} must be a matrix, not of shape {a.shape}; take one channel at a time")
@@ -53,7 +53,7 @@ def check_class(dtype: np.dtype, name: str, classes: Sequence[str]) -> None:
 
 
 def match_word(word: Any, choices: Sequence[str], what: str) -> str:
-    """The one of `choices` that `word` names: any case, any beginning that no other shares."""
+    """Return the one of `choices` that `word` names, in any case and shortened if it is unambiguous."""
     hits = [c for c in choices if c.startswith(word.lower())] if isinstance(word, str) else []
     if len(hits) != 1:
         raise ValueError(f"{what} must be one of {', '.join(map(repr, choices))}, not {word!r}")
@@ -61,7 +61,7 @@ def match_word(word: Any, choices: Sequence[str], what: str) -> str:
 
 
 def as_scalar(value: Any, name: str, low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> float:
-    """`value` as a finite float between `low` (exclusive if `above`) and `high`."""
+    """Return `value` as a finite float between `low` (exclusive if `above`) and `high`."""
     single = np.asarray(asnumpy(value))
     number = float(single.item()) if single.size == 1 and single.dtype.kind in "biuf" else math.nan
     if not (math.isfinite(number) and low <= number <= high) or (above and number == low):
@@ -72,7 +72,7 @@ def as_scalar(value: Any, name: str, low: float = -math.inf, high: float = math.
 
 
 def as_whole(value: Any, name: str) -> int:
-    """`value` as a positive whole number, of whatever class."""
+    """Return `value` as a positive whole number, of any class."""
     size = as_size(value, name)
     if len(size) != 1:
         raise ValueError(f"{name} must be a positive whole number, not {value!r}")
@@ -80,7 +80,7 @@ def as_whole(value: Any, name: str) -> int:
 
 
 def as_size(value: Any, name: str, low: int = 1) -> tuple[int, ...]:
-    """Whole numbers of at least `low`: one, or a row or a column of them, of whatever class."""
+    """Return whole numbers of at least `low`, given as one number or as a row or column of numbers, of any class."""
     size = np.asarray(asnumpy(value))
     whole = size.dtype.kind in "iuf" and np.all((size >= low) & (size < 2**31) & (size == np.floor(size)))
     if not whole or size.size == 0 or max(size.shape, default=1) != size.size:
@@ -96,9 +96,9 @@ def check_count(function: str, kind: str, parameters: Sequence[Any], names: Sequ
 
 
 def saturate(x: Array, dtype: np.dtype) -> Array:
-    """float64 values in class `dtype`: integers and logicals are rounded and held within their range.
+    """Return float64 values in class `dtype`; integers and logicals are rounded and clipped to their range.
 
-    Halves are rounded away from zero: that is MATLAB's rounding, which is not NumPy's.
+    Halves are rounded away from zero, as in MATLAB, but not in NumPy.
     """
     if dtype.kind == "f":
         return x.astype(dtype)
@@ -108,7 +108,9 @@ def saturate(x: Array, dtype: np.dtype) -> Array:
 
 
 def im2double(a: Array) -> Array:
-    """Integers scaled from their class's range to [0, 1]; floating-point and logical values as they are."""
+    """Return integers scaled from the range of their class to [0, 1]; floating-point and logical values do
+    not change.
+    """
     if a.dtype.kind not in "iu":
         return a.astype(np.float64)
     limits = np.iinfo(a.dtype)
@@ -116,7 +118,7 @@ def im2double(a: Array) -> Array:
 
 
 def from_double(x: Array, dtype: np.dtype) -> Array:
-    """The way back from `im2double`."""
+    """Return values in class `dtype`; this is the inverse of `im2double`."""
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         x = x * (float(limits.max) - limits.min) + limits.min
@@ -124,7 +126,7 @@ def from_double(x: Array, dtype: np.dtype) -> Array:
 
 
 def as_image(img: Any, name: str) -> tuple[Array, Array, ModuleType]:
-    """The image as given, the same as doubles in [0, 1] if it holds integers, and its array module."""
+    """Return the checked image, the image as doubles (integers are scaled to [0, 1]), and its array module."""
     img = as_array(img, name)
     check_class(img.dtype, name, IMAGE_CLASSES)
     check_finite(img, name)
@@ -132,7 +134,7 @@ def as_image(img: Any, name: str) -> tuple[Array, Array, ModuleType]:
 
 
 def as_filter(a: Any, image: Array, name: str) -> Array:
-    """An array that is not larger than the image, in float64 with as many dimensions, on the image's device."""
+    """Return a filter that is not larger than the image, in float64, with as many dimensions and on the same device."""
     a, shape = as_real(a, name, image), image.shape
     a = a.reshape(a.shape + (1,) * (len(shape) - a.ndim))
     if a.ndim > len(shape) or any(m > n for m, n in zip(a.shape, shape, strict=True)):
@@ -141,7 +143,7 @@ def as_filter(a: Any, image: Array, name: str) -> Array:
 
 
 def as_psf(psf: Any, image: Array, name: str = "psf") -> Array:
-    """As `as_filter`, not zero everywhere."""
+    """Return a filter as `as_filter` does, and raise ValueError if it is zero everywhere."""
     psf = as_filter(psf, image, name)
     if not bool(psf.any()):
         raise ValueError(f"{name} is zero everywhere")

@@ -1,8 +1,7 @@
 """Deconvolution by a filter, on the periodic model: `deconvwnr` and `deconvreg`.
 
-The image is its own continuation, and the blur one product of Fourier
-transforms. `deblur.matlab.edgetaper` makes an image fit that model;
-`deblur.reconstruct` does without it.
+The image is assumed to be periodic, so that the blur is one product of Fourier transforms. `deblur.matlab.edgetaper`
+makes an image fit this model; `deblur.reconstruct` does not need it.
 """
 
 from __future__ import annotations
@@ -26,27 +25,26 @@ def deconvwnr(img: Array, psf: Array, nsr: Any = 0.0, icorr: Any = None) -> Arra
     """Deblur an image by the Wiener filter.
 
     - ``deconvwnr(img, psf)`` is the inverse filter;
-    - ``deconvwnr(img, psf, nsr)`` takes the ratio of noise power to signal power;
-    - ``deconvwnr(img, psf, ncorr, icorr)`` takes the autocorrelation functions of noise and image.
+    - ``deconvwnr(img, psf, nsr)`` uses the ratio of noise power to signal power;
+    - ``deconvwnr(img, psf, ncorr, icorr)`` uses the autocorrelation functions of noise and image.
 
-    With H, G, S and N the transforms of PSF and image and the power of signal
-    and noise, the result is the inverse transform of H* S G / (|H|² S + N);
-    nsr stands for N with S = 1. A denominator below √eps is taken for √eps.
+    Let H and G be the transforms of PSF and image, and S and N the power of signal and noise. The result is the inverse
+    transform of H* S G / (|H|² S + N). With nsr, N is nsr and S is 1. A denominator below √eps is replaced by √eps.
 
     Parameters
     ----------
     img : array of uint8, uint16, int16, float32 or float64
-        N-D, blurred circularly. Integers are scaled to [0, 1].
+        The image, N-D, blurred circularly. Integers are scaled to [0, 1].
     psf : array
-        Not larger than the image in any dimension; used as it is.
+        The PSF, not larger than the image in any dimension; it is not normalised.
     nsr : float or array
-        Not negative; an array of the image's shape holds the ratio at each frequency, the zeroth first.
-        With `icorr`, the noise's autocorrelation.
+        The noise-to-signal ratio, not negative. An array with the shape of the image holds the ratio at each frequency,
+        the zeroth first. With `icorr` this argument is the autocorrelation of the noise.
     icorr : float or array, optional
-        Autocorrelation of the image, as the noise's: an array with the image's number of dimensions and not larger, its
-        centre (element floor(size/2) counted from zero) the zero lag; or a vector, which goes for every direction in
-        the PSF's dimensions alike, linear between its values from the centre to the end; or a number, the power of
-        white noise, which is the zero lag alone.
+        The autocorrelation of the image. Each autocorrelation is one of three. An array has as many dimensions as the
+        image, is not larger, and has its zero lag at element floor(size/2), counted from zero. A vector applies to all
+        directions in the dimensions of the PSF, and is interpolated linearly from its centre to its end. A number is
+        the power of white noise, which has only the zero lag.
 
     Returns
     -------
@@ -61,7 +59,7 @@ def deconvwnr(img: Array, psf: Array, nsr: Any = 0.0, icorr: Any = None) -> Arra
 
     Notes
     -----
-    Octave's package adds eps where nsr is 0 instead, and has no autocorrelations.
+    Octave's package adds eps if nsr is 0, and has no autocorrelations.
 
     References
     ----------
@@ -85,7 +83,7 @@ def deconvwnr(img: Array, psf: Array, nsr: Any = 0.0, icorr: Any = None) -> Arra
 
 
 def _power(corr: Any, name: str, psf: tuple[int, ...], image: Array) -> Array:
-    """The power at each frequency of an autocorrelation function given in one of the three ways."""
+    """Return the power at each frequency of an autocorrelation function, given in one of the three forms."""
     c, shape = as_real(corr, name), image.shape
     axes = [axis for axis, m in enumerate(psf) if m > 1]
     if c.size > 1 and max(c.shape) == c.size and max(shape) < math.prod(shape):
@@ -106,30 +104,31 @@ def _power(corr: Any, name: str, psf: tuple[int, ...], image: Array) -> Array:
 def deconvreg(
     img: Array, psf: Array, noisepower: float = 0.0, lrange: Any = (1e-9, 1e9), regop: Any = None
 ) -> tuple[Array, float]:
-    """Deblur an image by a regularised filter: the smoothest image that leaves a residual of the noise's power.
+    """Deblur an image by a regularised filter: return the smoothest image whose residual has the power of the noise.
 
-    The image J is the inverse transform of H* G / (|H|² + λ |R|²), R the
-    transform of the regularisation operator, and λ such that
-    ‖img − psf * J‖² = noisepower.
+    The image J is the inverse transform of H* G / (|H|² + λ |R|²), where R is the transform of the regularisation
+    operator. λ is chosen such that ‖img − psf * J‖² = noisepower.
 
     Parameters
     ----------
     img : array of uint8, uint16, int16, float32 or float64
-        N-D, blurred circularly. Integers are scaled to [0, 1].
+        The image, N-D, blurred circularly. Integers are scaled to [0, 1].
     psf : array
-        Not larger than the image in any dimension.
+        The PSF, not larger than the image in any dimension.
     noisepower : float
         The variance of the noise times the number of pixels, on the scale of [0, 1].
     lrange : (float, float) or float
-        Where λ is looked for; a number is taken for λ itself, and `noisepower` is ignored.
+        The range in which λ is searched. A number is λ itself, and `noisepower` is ignored.
     regop : array, optional
-        R; by default the Laplacian in those dimensions in which the PSF has more than one element.
+        The regularisation operator; by default the Laplacian in the dimensions in which the PSF has more than one
+        element.
 
     Returns
     -------
     J : array of img's class and shape
+        The restored image.
     lagra : float
-        λ: an end of `lrange` if no λ within gives the residual asked for.
+        λ; it is an end of `lrange` if no λ inside gives the requested residual.
 
     Raises
     ------
@@ -141,8 +140,8 @@ def deconvreg(
 
     Notes
     -----
-    MATLAB returns the first alone when one output is asked for. λ is the root of the residual, which grows
-    with it; MATLAB's minimiser stops at a tolerance of its own.
+    MATLAB returns only J if one output is requested. λ is found as a root, since the residual increases with λ;
+    MATLAB's minimiser stops at a tolerance of its own.
 
     References
     ----------
@@ -179,7 +178,7 @@ def deconvreg(
 
 
 def _laplacian(psf: tuple[int, ...]) -> np.ndarray:
-    """Minus 2 in the middle and 1 on either side, summed over the dimensions that the PSF has."""
+    """Return the Laplacian in the dimensions of the PSF: in each, -2 at the centre and 1 on both sides."""
     lengths = [3 if m > 1 or max(psf) == 1 else 1 for m in psf]
     distance = sum(abs(x - n // 2) for x, n in zip(np.indices(lengths), lengths, strict=True))
     return np.where(distance == 1, 1.0, np.where(distance == 0, -2.0 * lengths.count(3), 0.0))

@@ -1,4 +1,4 @@
-"""Predefined filters, and filtering with them: `fspecial` and `imfilter`."""
+"""Predefined filters and filtering: `fspecial` and `imfilter`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import arguments
 
 
 def _grid(size: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column coordinates of a filter, zero at its middle (between pixels if even)."""
+    """Return row and column coordinates of a filter, zero at its centre (which is between pixels for an even size)."""
     y, x = (np.arange(n) - (n - 1) / 2 for n in size)
     return y[:, None], x[None, :]
 
@@ -58,8 +58,8 @@ def _motion(length: Any = 9, theta: Any = 0) -> np.ndarray:
     length = max(1.0, arguments.as_scalar(length, "len", high=2.0**31))
     phi = arguments.as_scalar(theta, "theta") % 180 / 180 * math.pi
     c, s, half = math.cos(phi), math.sin(phi), (length - 1) / 2
-    # Pixels nearer than 1 to the line's bounding box. The slack keeps a horizontal line one row high; MATLAB
-    # subtracts it from the signed reach, so that for an obtuse angle a column of zeros may stay on either side.
+    # The filter covers pixels nearer than 1 to the bounding box of the line. A small slack keeps a horizontal line one
+    # row high. MATLAB subtracts the slack from the signed reach, so that an obtuse angle may leave columns of zeros.
     reach = [abs(math.trunc(half * t + math.copysign(1, t) - length * arguments.EPS)) for t in (s, c)]
     y, x = np.ogrid[reach[0] : -reach[0] - 1 : -1, -reach[1] : reach[1] + 1]
     along, across = x * c + y * s, abs(y * c - x * s)
@@ -69,7 +69,7 @@ def _motion(length: Any = 9, theta: Any = 0) -> np.ndarray:
 
 
 def _edges(middle: int) -> np.ndarray:
-    """A smoothed vertical difference: Prewitt's or Sobel's."""
+    """Return a smoothed vertical difference, Prewitt's or Sobel's."""
     return np.outer([1.0, 0, -1], [1, middle, 1])
 
 
@@ -87,10 +87,10 @@ _FSPECIAL: dict[str, tuple[Callable[..., np.ndarray], tuple[str, ...]]] = {
 
 
 def fspecial(type: str, *parameters: Any) -> np.ndarray:
-    """A predefined 2-D filter, as a correlation kernel for `imfilter`.
+    """Return a predefined 2-D filter, as a correlation kernel for `imfilter`.
 
     - ``"average", hsize=3``: the mean over hsize pixels;
-    - ``"disk", radius=5``: pillbox, each pixel's area inside the disk; the
+    - ``"disk", radius=5``: pillbox, the area of each pixel inside the disk; the
       side is 2 ceil(radius - 1/2) + 1;
     - ``"gaussian", hsize=3, sigma=0.5``: exp(-(x² + y²) / (2 sigma²)), values
       below eps times the largest set to zero, normalised;
@@ -104,11 +104,11 @@ def fspecial(type: str, *parameters: Any) -> np.ndarray:
     Parameters
     ----------
     type : str
-        One of the above.
+        One of the names above.
     *parameters
-        Its parameters in this order. `hsize` is a whole number for a square
-        filter, or rows and columns as a row or a column of two; all lengths
-        are in pixels.
+        The parameters of the filter, in this order. `hsize` is a whole number
+        for a square filter, or a row or column of two, rows and columns. All
+        lengths are in pixels.
 
     Returns
     -------
@@ -121,18 +121,18 @@ def fspecial(type: str, *parameters: Any) -> np.ndarray:
 
     Notes
     -----
-    Octave 7's package gives other values for ``"log"`` (another normalisation),
-    for ``"motion"`` (another construction, centred between pixels for odd
-    lengths) and cannot make a ``"disk"`` of fractional radius; these follow
-    MATLAB. For ``"motion"`` MATLAB documents max(1 - d, 0), with d the distance
-    of a pixel from the line of length len - 1. The values that it returns (for
-    instance 0.0754, 0.1883 and 0.3215 for a length of 3 at 45 degrees) show
-    one refinement, which is followed here: a pixel farther from the middle
-    than the line's half length has its distance taken from the line's end
-    point, even where the foot of the perpendicular lies on the line. MATLAB's
-    size is followed, too, with the column of zeros that it keeps on each side
-    where an obtuse angle puts the line's ends on whole columns: length 9 at 120
-    degrees is 9 by 7 (MATLAB Answers 307822 explains both).
+    These filters follow MATLAB. Octave 7's package normalises ``"log"`` in another
+    way, centres ``"motion"`` between pixels for odd lengths, and has no ``"disk"``
+    with a fractional radius.
+
+    For ``"motion"`` MATLAB documents max(1 - d, 0), where d is the distance of a
+    pixel from the line of length len - 1. The values that it returns (for instance
+    0.0754, 0.1883 and 0.3215 for a length of 3 at 45 degrees) show a refinement,
+    which is used here: if a pixel is farther from the centre than half the length,
+    d is its distance from the end of the line, even if its projection is on the
+    line. MATLAB's size is used, too: if an obtuse angle puts the ends of the line
+    on whole columns, a column of zeros stays on each side. Length 9 at 120 degrees
+    is 9 by 7 (MATLAB Answers 307822 explains both).
 
     References
     ----------
@@ -155,26 +155,25 @@ def imfilter(a: Array, h: Array, *options: str | float) -> Array:
     Parameters
     ----------
     a : array
-        Image. Dimensions that `h` lacks are filtered slice by slice, so an
+        The image. Dimensions that `h` lacks are filtered slice by slice, so an
         (M, N, 3) image with a 2-D `h` is filtered channel by channel.
     h : array
-        Kernel, of any real class.
+        The kernel, of any real class.
     *options
-        In any order; of two that exclude each other the last one counts.
+        Options in any order. The last one counts if two exclude each other.
 
-        - boundary: a number (what lies outside, default 0; in a's class, so
-          rounded and held within its range as its pixels are), ``"symmetric"``
-          (mirrored, edge pixel repeated), ``"replicate"`` (nearest edge pixel)
-          or ``"circular"``;
+        - boundary: a number (the value outside, default 0; it is rounded and
+          clipped to the class of `a`), ``"symmetric"`` (mirrored, with the edge
+          pixel repeated), ``"replicate"`` (nearest edge pixel) or ``"circular"``;
         - size: ``"same"`` (default) or ``"full"``;
         - mode: ``"corr"`` (default) or ``"conv"``.
 
     Returns
     -------
     b : array of a's class
-        Of a's shape, or ``shape(a) + shape(h) - 1`` for ``"full"``. Computed in
-        float64. For integer and logical classes values are rounded, halves
-        away from zero, and held at the ends of the class's range.
+        The filtered image with the shape of `a`, or ``shape(a) + shape(h) - 1``
+        for ``"full"``. It is computed in float64. For integer and logical classes,
+        values are rounded (halves away from zero) and clipped to the class's range.
 
     Raises
     ------
@@ -185,14 +184,13 @@ def imfilter(a: Array, h: Array, *options: str | float) -> Array:
 
     Notes
     -----
-    The kernel's centre is its element floor((size(h) + 1)/2), one-based, so an
-    even kernel works as one with a row of zeros put before it. This is
-    documented for ``"corr"`` and ``"conv"`` alike: convolution turns the kernel
-    about that element. ``"conv"`` then equals SciPy's
-    ``convolve2d(a, h, "same")``. Octave's package turns an even kernel about
-    its middle instead, one pixel off in ``"conv"``, and for ``"full"`` it loses
-    a row of an even kernel and continues the image by half the kernel only; for
-    all else it agrees.
+    The centre of the kernel is its element floor((size(h) + 1)/2), one-based, so
+    an even kernel acts as if a row of zeros preceded it. MATLAB documents this for
+    both ``"corr"`` and ``"conv"``: convolution rotates the kernel by 180 degrees
+    about that element. ``"conv"`` then equals SciPy's ``convolve2d(a, h, "same")``.
+    Octave's package rotates an even kernel about its middle, which shifts the result
+    of ``"conv"`` by one pixel. For ``"full"`` it loses a row of an even kernel, and
+    pads the image by only half the kernel. Otherwise it agrees.
 
     References
     ----------
@@ -229,8 +227,8 @@ def imfilter(a: Array, h: Array, *options: str | float) -> Array:
         weights = np.flip(weights)
         before, after = after, before
     padded = xp.pad(a.astype(np.float64), list(zip(before, after, strict=True)), **mode)
-    # One shifted sum for each element, in double as documented: faster than SciPy's direct correlation,
-    # and unlike scipy.ndimage it leaves no small weight out.
+    # One shifted sum per element, in double as documented. This is faster than SciPy's direct correlation, and
+    # unlike scipy.ndimage it ignores no small weight.
     b = xp.zeros([n - m + 1 for n, m in zip(padded.shape, weights.shape, strict=True)])
     for at in np.argwhere(weights):
         b += weights[tuple(at)] * padded[tuple(slice(k, k + n) for k, n in zip(at, b.shape, strict=True))]

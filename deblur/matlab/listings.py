@@ -1,4 +1,4 @@
-"""The published listings: the system matrix of a filter, and its inversion."""
+"""The functions of the published listings: the system matrix of a filter, and its inversion."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .arguments import as_array, as_matrix, as_real, as_scalar, as_size, as_whol
 
 
 def filter2matrix(h: Array, rowsf: int, colsf: int, rowsg: int, colsg: int) -> np.ndarray:
-    """The system matrix of a filter, as the published listing builds it: a correlation.
+    """Return the system matrix of a filter as in the published listing, which is a correlation.
 
-    Row i of H holds what every pixel of f contributes to pixel i of g; pixels
-    are taken row by row. With c = ceil(size(h)/2), one-based,
+    Row i of H holds the weights of all pixels of f in pixel i of g; pixels are
+    ordered row by row. With c = ceil(size(h)/2), one-based,
 
         g[k, l] = sum_{i,j} h[i, j] f[k + i - c1, l + j - c2],   zero outside f.
 
-    `deblur.filter2matrix` is the matrix of the convolution; this one is the
-    same with `h` turned by 180 degrees.
+    `deblur.filter2matrix` is the matrix of the convolution. This matrix is the
+    same with `h` rotated by 180 degrees.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def filter2matrix(h: Array, rowsf: int, colsf: int, rowsg: int, colsg: int) -> n
     rowsf, colsf : int
         Size of the image f.
     rowsg, colsg : int
-        Size of the image g. Its first pixel lies on the first pixel of f.
+        Size of the image g, whose first pixel coincides with the first pixel of f.
 
     Returns
     -------
@@ -42,19 +42,19 @@ def filter2matrix(h: Array, rowsf: int, colsf: int, rowsg: int, colsg: int) -> n
     ValueError
         For a filter that is empty, not finite or zero everywhere, or a size that is not positive.
     InsufficientMemoryError
-        If the matrix would not fit, before it is allocated.
+        If the matrix would not fit in memory; it is raised before the allocation.
 
     Notes
     -----
-    The listing reserves rowsf * colsg columns instead of rowsf * colsf. Where
-    f and g differ in width, its H therefore has columns of zeros too many
-    (colsg > colsf) or lacks some that are zero; the entries are the same. The
-    size here is the one that multiplies im2vector(f).
+    The listing reserves rowsf * colsg columns instead of rowsf * colsf. If f and g
+    differ in width, its H therefore has additional columns of zeros (colsg > colsf)
+    or lacks some columns of zeros; the entries are the same. The size here is the
+    one that can be multiplied by im2vector(f).
 
     References
     ----------
-    Table 6.1 of the thesis that this project grew from (about 2012: image
-    restoration by inverting the system matrix with CUDA, called from MATLAB).
+    Table 6.1 of the thesis behind this project (about 2012: image restoration by
+    inverting the system matrix with CUDA, called from MATLAB).
     """
     psf, origin = _as_psf(h)
     sizes = {"rowsf": rowsf, "colsf": colsf, "rowsg": rowsg, "colsg": colsg}
@@ -62,34 +62,35 @@ def filter2matrix(h: Array, rowsf: int, colsf: int, rowsg: int, colsg: int) -> n
 
 
 def _as_psf(h: Any) -> tuple[np.ndarray, tuple[int, int]]:
-    """The listing's filter as the PSF of a convolution, and the PSF's origin.
+    """Return the filter of the listing as the PSF of a convolution, and the origin of the PSF.
 
-    Turned by 180 degrees, the element ceil(size/2) (one-based) comes to lie at floor(size/2) (zero-based).
+    A rotation by 180 degrees moves the element ceil(size/2) (one-based) to floor(size/2) (zero-based).
     """
     h = as_matrix(as_real(h, "h"), "h")
     return asnumpy(h)[::-1, ::-1], (h.shape[0] // 2, h.shape[1] // 2)
 
 
 def im2vector(image: Array) -> Array:
-    """The pixels of an (M, N) image, row by row, as a column: (M * N, 1), of the same class.
+    """Return the pixels of an (M, N) image, row by row, as a column (M * N, 1) of the same class.
 
     Notes
     -----
-    Published listing, table 6.2: ``reshape(image', M*N, 1)``. A column stays a
-    column, as in MATLAB; ``.ravel()`` makes a 1-D array of it.
+    This is ``reshape(image', M*N, 1)`` of the published listing, table 6.2. The result is a column, as in MATLAB;
+    ``.ravel()`` makes it 1-D.
     """
     return as_matrix(image, "image").reshape(-1, 1)
 
 
 def vector2im(vector: Array, shape: tuple[int, int] | None = None) -> Array:
-    """The image that `im2vector` made a vector of.
+    """Return the image of a vector; this is the inverse of `im2vector`.
 
     Parameters
     ----------
     vector : (M * N, 1), (1, M * N) or (M * N,) array
+        The pixels, row by row.
     shape : (int, int), optional
-        Rows and columns of the image, in a row or a column. Without it the image is square, which
-        is all that the published listing (table 6.2) can do.
+        Rows and columns of the image, in a row or a column. Without it the image is square, as it always is in the
+        published listing (table 6.2).
 
     Returns
     -------
@@ -98,7 +99,7 @@ def vector2im(vector: Array, shape: tuple[int, int] | None = None) -> Array:
     Raises
     ------
     ValueError
-        If the length is not rows * columns, or without `shape` not a square number.
+        If the length is not rows * columns, or, without `shape`, is not a square number.
     """
     vector = as_array(vector, "vector")
     n = vector.size
@@ -116,20 +117,20 @@ def vector2im(vector: Array, shape: tuple[int, int] | None = None) -> Array:
 
 
 def reconstruction(g: Array, h: Array, lambda_: float) -> Array:
-    """The image f = (H Hᵀ + λ I)⁻¹ Hᵀ g, by the published listing's literal formula.
+    """Return the image f = (H Hᵀ + λ I)⁻¹ Hᵀ g, the literal formula of the published listing.
 
-    H is `filter2matrix` of `h`, the correlation. This is the regularised
-    least-squares image only where H Hᵀ = Hᵀ H, as for a filter that is
-    point-symmetric about its centre; `deblur.reconstruct` gives it for any.
+    H is `filter2matrix` of `h`, the correlation. The result is the regularised
+    least-squares image only if H Hᵀ = Hᵀ H, as for a filter that is point-symmetric
+    about its centre. `deblur.reconstruct` returns that image for any filter.
 
     Parameters
     ----------
     g : (M, N) array
-        The degraded image. Its values are used as they are, unscaled, of whatever class.
+        The blurred image, of any class. Its values are not scaled.
     h : (m, n) array
-        The filter that degraded it, for a correlation.
+        The filter that blurred it, as a correlation.
     lambda_ : float
-        λ >= 0.
+        The regularisation parameter λ >= 0, in units of ‖h‖₁².
 
     Returns
     -------
@@ -142,13 +143,13 @@ def reconstruction(g: Array, h: Array, lambda_: float) -> Array:
     SingularMatrixError
         If H Hᵀ + λ I is singular to working precision.
     InsufficientMemoryError
-        If the (M * N, M * N) matrix would not fit.
+        If the (M * N, M * N) matrix would not fit in memory.
 
     Notes
     -----
-    The listing computes in single precision and returns square images only;
-    this computes in float64, and g may have any shape. The system is solved
-    by Cholesky factorisation instead of multiplied by an inverse.
+    The listing computes in single precision and returns only square images. This
+    function computes in float64, and g may have any shape. It solves the system by
+    Cholesky factorisation instead of multiplying by an inverse.
 
     References
     ----------

@@ -1,15 +1,14 @@
-"""Deconvolution by the most likely image, on the periodic model: `deconvlucy` and `deconvblind`.
+"""Maximum-likelihood deconvolution on the periodic model: `deconvlucy` and `deconvblind`.
 
-With f the image, h the PSF and g the data, one iteration of Richardson and
-Lucy multiplies an estimate by what the ratio of data and model sends back to
-it:
+Let f be the image, h the PSF and g the data. One iteration of Richardson and Lucy
+multiplies an estimate by the ratio of data and model, projected back to it:
 
-    f ← f · Hᵀr / Hᵀw      and, where the PSF is sought, too,      h ← h · Fᵀr / Fᵀw ,
+    f ← f · Hᵀr / Hᵀw      and, if the PSF is unknown, too,      h ← h · Fᵀr / Fᵀw ,
 
     r = w (g + readout) / (h ∗ f + readout) ,
 
-Hᵀ the correlation with h, Fᵀ that with f, w the weights. Each estimate steps
-from a point extrapolated by the rule of Biggs and Andrews.
+where Hᵀ is the correlation with h, Fᵀ the correlation with f, and w are the weights.
+Each step starts from a point extrapolated by the rule of Biggs and Andrews.
 """
 
 from __future__ import annotations
@@ -38,41 +37,41 @@ def deconvlucy(
 ) -> Any:
     """Deblur an image by the damped, accelerated Lucy-Richardson method.
 
-    None stands for MATLAB's ``[]``: the default. Beginning from the image
-    itself, and with H circular, each iteration takes the step of
-    `deblur.solvers.richardson_lucy` from a point extrapolated by Biggs and
-    Andrews's rule, with the ratio of image and model
+    None stands for MATLAB's ``[]``, the default. The iteration starts from the image
+    itself, and H is circular. Each iteration takes the step of
+    `deblur.solvers.richardson_lucy` from a point extrapolated by the rule of Biggs
+    and Andrews [2]_, with the ratio of image and model
 
-        ratio = weight (img + readout) / (H f + readout) ,
+        ratio = weight (img + readout) / (H f + readout) .
 
-    which damping draws towards 1 where they agree within dampar.
+    Damping moves the ratio towards 1 where image and model agree within dampar.
 
     Parameters
     ----------
     img : array of uint8, uint16, int16, float32 or float64, or a tuple or list of such arrays
-        N-D. Integers are scaled to [0, 1] while it works. A tuple or a list is MATLAB's cell array: ``(img,)``
-        asks for one back, and that goes on where it ended: (img, result, the result before it, internal), all
-        but the first in float64 (integers scaled to [0, 1]).
+        The image, N-D. Integers are scaled to [0, 1] for the computation. A tuple or a list is MATLAB's cell array.
+        For ``(img,)`` the function returns (img, result, previous result, internal). A call with this cell array
+        continues the iteration. All its elements but the first are float64 (integers scaled to [0, 1]).
     psf : array
-        Not larger than the (finer) image in any dimension; used as it is.
+        The PSF, not larger than the (finer) image in any dimension; it is not normalised.
     numit : int
-        Iterations, 10 by default.
+        Number of iterations, 10 by default.
     dampar : float or array
-        Deviation, in the units of the image, below which a pixel is damped [1]_: with the half squared
-        deviation u = (D log(D/M) − D + M)/(dampar²/2) of model M and data D, limited to 1, the ratio minus 1 is
-        multiplied by u⁹ (10 − 9 u). 0 by default: none.
+        Deviation, in the units of the image, below which a pixel is damped [1]_; 0 (default) damps nothing. For model M
+        and data D let u = (D log(D/M) − D + M)/(dampar²/2), at most 1. The ratio minus 1 is multiplied by
+        u⁹ (10 − 9 u).
     weight : array
         The quality of each pixel, 0 for a bad one; ones by default.
     readout : float or array
         Additive noise (background) and the variance of the camera's read-out noise, in the units of the image; 0 by
         default.
     subsmpl : int
-        How many times finer than the image the PSF's grid is, 1 by default. The result is on the finer grid.
+        Sampling factor of the PSF's grid relative to the image, 1 by default. The result is on the finer grid.
 
     Returns
     -------
     J : array of img's class
-        Of img's shape, times `subsmpl` in the PSF's dimensions; or the tuple or list described above.
+        The restored image, with img's shape times `subsmpl` in the PSF's dimensions; or a tuple or list as above.
 
     Raises
     ------
@@ -128,46 +127,48 @@ def deconvblind(
     readout: Any = None,
     fun: Callable[[Array], Array] | None = None,
 ) -> tuple[Any, Any]:
-    """Deblur an image whose PSF is not known, by the damped, accelerated Lucy-Richardson method for both.
+    """Deblur an image with an unknown PSF, by the damped, accelerated Lucy-Richardson method for image and PSF.
 
-    Each iteration takes the step of `deconvlucy` for the image and, from the
-    same model, the like step for the PSF. The *size* of the first PSF decides
-    more than its values; ones are a good beginning.
+    Each iteration takes the step of `deconvlucy` for the image and, from the same
+    model, a similar step for the PSF. The *size* of the initial PSF matters more than
+    its values; ones are a good start.
 
     Parameters
     ----------
     img : array of uint8, uint16, int16, float32 or float64, or a tuple or list of such arrays
-        N-D, as for `deconvlucy`, also as a cell array: ``(img,)`` with ``(psfi,)`` asks for two such back, and
-        these go on where they ended.
+        The image, N-D, as for `deconvlucy`, also as a cell array. For ``(img,)`` with ``(psfi,)`` the function returns
+        two cell arrays, with which another call continues.
     psfi : array, or a tuple or list of arrays
-        The PSF to begin with, not negative, of any sum, not larger than the image in any dimension.
+        The initial PSF: not negative, with any sum, and not larger than the image in any dimension.
     numit, dampar, weight, readout
-        As for `deconvlucy`. None stands for MATLAB's ``[]``: the default.
+        As for `deconvlucy`. None stands for MATLAB's ``[]``, the default.
     fun : callable, optional
-        Called with the PSF after each iteration, for constraints of your own; returns the PSF to go on with, of
-        the same shape and not negative. (MATLAB takes it as the last argument at any place: here, name it.)
+        A function of the PSF that is called after each iteration, for user-defined constraints. It returns the next
+        PSF, with the same shape and not negative. (MATLAB accepts it as the last argument at any position; here it must
+        be named.)
 
     Returns
     -------
     J : array of img's class and shape
+        The restored image.
     psf : float64 array of psfi's shape
-        Not negative, of sum one.
+        The PSF, not negative and with sum one.
 
-        For cell arrays both are tuples (lists for lists) of four: what was given, the result, the result before
-        it, and what the acceleration keeps.
+        For cell arrays both are tuples (or lists) of four: the argument, the result, the previous result, and the state
+        of the acceleration.
 
     Raises
     ------
     TypeError
         For another class of image, or a `fun` that is not callable.
     ValueError
-        As for `deconvlucy`; for a PSF with negative elements, from you or from `fun`; for a cell array beside a
-        plain array.
+        As for `deconvlucy`; for a PSF with negative elements, given or returned by `fun`; for a cell array together
+        with a plain array.
 
     Notes
     -----
-    Image and PSF are separated by the PSF's sum and its size alone: neither is unique, and the result depends
-    on where the iteration begins and ends.
+    Only the sum and the size of the PSF distinguish it from the image. Neither is unique, and the result depends on the
+    initial PSF and on the number of iterations.
 
     References
     ----------
@@ -190,7 +191,7 @@ def deconvblind(
     full = size + (1,) * (len(shape) - len(size))
 
     def checked(psf: Any, name: str) -> Array:
-        """A PSF that was given, of sum one."""
+        """Return a given PSF, checked and with sum one."""
         psf = as_psf(psf, data.image, name)
         if psf.shape != full:
             raise ValueError(f"{name} must have psfi's shape {full}, not {psf.shape}")
@@ -217,7 +218,7 @@ def deconvblind(
         scene.step(f, _lucy(f, back(otf, ratio), back(otf, weights)))
         psf = _lucy(h, cut(back(light, ratio)), cut(back(light, weights)))
         total = float(psf.sum())
-        psf = psf / total if total > 0 else h  # a black image says nothing about its PSF
+        psf = psf / total if total > 0 else h  # a black image does not determine its PSF
         kernel.step(h, psf if fun is None else checked(fun(psf), "fun(psf)"))
     if cell:
         return scene.cell(img, data.given), kernel.cell(psfi, first)
@@ -225,7 +226,7 @@ def deconvblind(
 
 
 def _cell(value: Any, name: str) -> Sequence[Array]:
-    """What a cell array holds, of one or of four; empty if `value` is a plain array."""
+    """Return the elements of a cell array, which has one or four; empty if `value` is a plain array."""
     if not isinstance(value, list | tuple) or not all(getattr(a, "ndim", 0) >= 2 for a in value):
         return ()
     if len(value) not in (0, 1, 4):
@@ -237,7 +238,7 @@ def _cell(value: Any, name: str) -> Sequence[Array]:
 
 
 class _Data:
-    """The image, and what is known of its noise."""
+    """The image, with its weights, damping and background."""
 
     def __init__(self, img: Any, dampar: Any, weight: Any, readout: Any) -> None:
         self.given, self.image, xp = as_image(img, "img")
@@ -251,7 +252,7 @@ class _Data:
         self.weighted = xp.maximum(self.weight * (self.image + self.background), 0)
 
     def ratio(self, model: Array) -> Array:
-        """Of data and model, drawn towards 1 where the two agree within the damping."""
+        """Return the ratio of data and model, moved towards 1 where both agree within the damping."""
         xp, data, damping = get_xp(model), self.weighted, self.damping
         model = model + self.background
         model = xp.where(model == 0, EPS, model)
@@ -263,7 +264,7 @@ class _Data:
 
 @dataclass
 class _Estimate:
-    """The image or the PSF on its way: the last one, the one before it, and the last two steps."""
+    """The current estimate of the image or the PSF, the previous one, and the last two steps."""
 
     last: Array
     before: Array
@@ -271,7 +272,7 @@ class _Estimate:
 
     @classmethod
     def begin(cls, cell: Sequence[Array], start: Array) -> _Estimate:
-        """From `start`, or where the cell array of an earlier call ended."""
+        """Return the estimate at `start`, or at the end of an earlier call with this cell array."""
         xp = get_xp(start)
         if len(cell) < 4:
             return cls(start, start, [xp.zeros_like(start), xp.zeros_like(start)])
@@ -281,7 +282,7 @@ class _Estimate:
         return cls(last, before, list(xp.moveaxis(steps, -1, 0)))
 
     def ahead(self) -> Array:
-        """The point to take the next step from."""
+        """Return the extrapolated point from which the next step starts."""
         step, before = self.steps
         below = float((before * before).sum())
         a = min(max(float((step * before).sum()) / below, 0.0), 1.0) if below > 0 else 0.0
@@ -292,18 +293,18 @@ class _Estimate:
         self.steps = [new - point, self.steps[0]]
 
     def cell(self, like: Any, first: Array) -> Any:
-        """MATLAB's cell array, a tuple or a list as `like` is."""
+        """Return MATLAB's cell array, a tuple or a list like `like`."""
         out = [first, self.last, self.before, get_xp(self.last).stack(self.steps, axis=-1)]
         return out if isinstance(like, list) else tuple(out)
 
 
 def _lucy(point: Array, ratio: Array, sensitivity: Array) -> Array:
-    """The step from `point`, both others as sent back to where it is."""
+    """Return the step from `point`; ratio and sensitivity are already projected back."""
     return get_xp(point).maximum(point * ratio / (sensitivity + math.sqrt(EPS)), 0)
 
 
 def _like_image(value: Any, name: str, default: float, image: Array) -> Array:
-    """A number or an array of the image's shape, not negative."""
+    """Return a number, or an array with the shape of the image, as a non-negative array with that shape."""
     a = as_real(default if value is None else value, name, image)
     if a.size == 1:
         a = get_xp(image).full(image.shape, float(a.item()))
@@ -313,7 +314,7 @@ def _like_image(value: Any, name: str, default: float, image: Array) -> Array:
 
 
 def _binned(x: Array, axes: Sequence[int], by: int) -> Array:
-    """The mean of each `by` neighbours along `axes`."""
+    """Return the means of groups of `by` neighbours along `axes`."""
     for axis in axes:
         x = x.reshape([*x.shape[:axis], x.shape[axis] // by, by, *x.shape[axis + 1 :]]).mean(axis=axis + 1)
     return x

@@ -1,4 +1,4 @@
-"""How far two images are apart: `immse` and `psnr`."""
+"""Measure the difference of two images: `immse` and `psnr`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .arguments import IMAGE_CLASSES, as_array, as_scalar, check_class
 
 
 def _error(x: Any, y: Any, names: tuple[str, str]) -> tuple[float, np.dtype]:
-    """The mean squared error, and the class of both arrays."""
+    """Return the mean squared error of two arrays, and their class."""
     a, b = as_array(x, names[0]), as_array(y, names[1])
-    get_xp(a, b)  # both on one device
+    get_xp(a, b)  # raises unless both are on one device
     if a.shape != b.shape or a.dtype != b.dtype:
         raise ValueError(
             f"{names[0]} ({a.dtype}, {a.shape}) and {names[1]} ({b.dtype}, {b.shape}) "
@@ -26,26 +26,33 @@ def _error(x: Any, y: Any, names: tuple[str, str]) -> tuple[float, np.dtype]:
 
 
 def _measure(value: float, dtype: np.dtype) -> float:
-    """The number as MATLAB returns it: single for images in single, infinite beyond single's range."""
+    """Return a number as MATLAB does: in single for images in single, and infinite beyond the range of single."""
     with np.errstate(over="ignore"):
         return dtype.type(value) if dtype == np.float32 else value
 
 
 def immse(x: Array, y: Array) -> float:
-    """The mean squared error of two arrays of the same class and shape.
+    """Return the mean squared error of two arrays of the same class and shape.
 
-    Integers are not scaled: the error is in squared grey levels. Computed in
+    Integers are not scaled: the error is in squared grey levels. It is computed in
     float64 for every class.
+
+    Parameters
+    ----------
+    x, y : arrays of the same class and shape
+        Real numbers.
 
     Returns
     -------
     float
-        For images in single a numpy.float32, as MATLAB's is single then.
+        For images in single a numpy.float32, since MATLAB returns single then.
 
     Raises
     ------
     ValueError
         If class or shape differ.
+    TypeError
+        For complex numbers.
 
     References
     ----------
@@ -55,23 +62,23 @@ def immse(x: Array, y: Array) -> float:
 
 
 def psnr(a: Array, ref: Array, peakval: float | None = None) -> float:
-    """Peak signal-to-noise ratio of an image against a reference, in decibels.
+    """Return the peak signal-to-noise ratio of an image and a reference, in decibels.
 
-    10 log10(peakval² / immse(a, ref)); infinite for equal images. (MATLAB's
-    second output, ``snr``, is ``10*log10(mean(ref**2) / immse(a, ref))``.)
+    It is 10 log10(peakval² / immse(a, ref)), and infinite for equal images. MATLAB's
+    second output, ``snr``, is ``10*log10(mean(ref**2) / immse(a, ref))``.
 
     Parameters
     ----------
     a, ref : arrays of the same class and shape
         uint8, uint16, int16, float32 or float64.
     peakval : float, optional
-        The signal's peak. By default 1 for floating-point images and the span
-        of the class for integers: 255 for uint8, 65535 for uint16 and for int16.
+        The peak of the signal. By default 1 for floating-point images, and the range
+        of the class for integers: 255 for uint8, 65535 for uint16 and int16.
 
     Returns
     -------
     float
-        For images in single a numpy.float32, as MATLAB's is single then.
+        For images in single a numpy.float32, since MATLAB returns single then.
 
     Raises
     ------
@@ -82,7 +89,7 @@ def psnr(a: Array, ref: Array, peakval: float | None = None) -> float:
 
     Notes
     -----
-    Octave's package takes another peak for int16.
+    Octave's package uses another peak for int16.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Noise by name: `imnoise`."""
+"""Add noise by name: `imnoise`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOISE: dict[str, dict[str, Any]] = {  # parameters and their defaults
     "salt & pepper": {"d": 0.05},
     "speckle": {"var_speckle": 0.05},
 }
-# Counts for a value of 1: an integer is a count itself.
+# Number of counts for a value of 1; an integer is itself a count.
 _POISSON_SCALE = {"uint8": 255.0, "uint16": 65535.0, "float32": 1e6, "float64": 1e12}
 
 
@@ -31,30 +31,31 @@ def imnoise(
     - ``"gaussian", m=0, var_gauss=0.01``: white noise of this mean and variance;
     - ``"localvar", var_local``: white noise of mean 0 with a variance for each
       pixel, an array of the image's shape;
-    - ``"localvar", intensity_map, var_local``: the same, the variance
+    - ``"localvar", intensity_map, var_local``: the same, with the variance
       interpolated linearly from the pixel's value; two vectors of one length;
     - ``"poisson"``: a Poisson count in place of each value;
-    - ``"salt & pepper", d=0.05``: about a part d of the pixels, one half of
-      them set to the lowest value of the class and one half to the highest;
-    - ``"speckle", var_speckle=0.05``: img + n img, n *uniform* of mean 0.
+    - ``"salt & pepper", d=0.05``: about a fraction d of the pixels, half of them
+      set to the lowest value of the class and half to the highest;
+    - ``"speckle", var_speckle=0.05``: img + n img with *uniform* n of mean 0.
 
     Parameters
     ----------
     img : array of uint8, uint16, int16, float32 or float64
-        Any shape. Integers are scaled from their class's range to [0, 1], and
-        all parameters refer to that; floating-point values are clipped to [0, 1].
+        The image, of any shape. Integers are scaled from the range of their class
+        to [0, 1], and all parameters refer to that scale. Floating-point values are
+        clipped to [0, 1].
     type : str
-        One of the above.
+        One of the names above.
     *parameters
-        Its parameters in this order.
+        The parameters of the noise, in this order.
     seed : int or numpy.random.Generator, optional
-        Where the random numbers come from; the same seed gives the same noise
-        (not MATLAB's: its random stream is another). A CuPy image gets the
-        same noise as the NumPy image of its values.
+        The seed of the random numbers. The same seed gives the same noise, but not
+        that of MATLAB. A CuPy image gets the same noise as a NumPy image.
 
     Returns
     -------
-    noisy : array of img's class and shape, clipped to [0, 1] or the class's range
+    noisy : array of img's class and shape
+        The noisy image, clipped to [0, 1] or to the range of the class.
 
     Raises
     ------
@@ -65,14 +66,12 @@ def imnoise(
 
     Notes
     -----
-    Poisson noise takes an integer value as the mean count of its pixel, a
-    float64 value times 1e12 and a float32 value times 1e6. Every count is drawn
-    from the Poisson distribution, also the large ones that MATLAB draws from
-    its normal limit.
+    The mean count of Poisson noise is the integer value of a pixel, 1e12 times a
+    float64 value, or 1e6 times a float32 value. All counts are drawn from the Poisson
+    distribution; MATLAB draws large ones from its normal limit.
 
-    Octave's package has a speckle variance of 0.04 by default and draws n from
-    a normal distribution, and it does not know ``"localvar"``; MATLAB's
-    documentation is followed.
+    This follows MATLAB's documentation. Octave's package has a default speckle
+    variance of 0.04, draws n from a normal distribution, and has no ``"localvar"``.
 
     References
     ----------
@@ -85,7 +84,7 @@ def imnoise(
         raise ValueError("imnoise 'localvar' needs var_local, or intensity_map and var_local")
     values = [*parameters, *list(defaults.values())[len(parameters) :]]
     a = arguments.as_array(img, "img")
-    # A signed value is no count, so MATLAB has no Poisson noise for int16.
+    # A signed value is not a count, so MATLAB has no Poisson noise for int16.
     arguments.check_class(a.dtype, "img", [c for c in arguments.IMAGE_CLASSES if c != "int16" or kind != "poisson"])
     check_finite(a, "img")
     dtype = a.dtype

@@ -1,4 +1,4 @@
-"""Transfer functions, and images made fit for them: `psf2otf`, `otf2psf` and `edgetaper`."""
+"""Transfer functions, and images prepared for them: `psf2otf`, `otf2psf` and `edgetaper`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from .arguments import EPS, as_array, as_image, as_real, as_size, from_double
 
 
 def _sizes(a: Array, name: str, outsize: Sequence[int] | None) -> tuple[Array, tuple[int, ...]]:
-    """`a`, in double precision, and `outsize` with as many dimensions as each other: what is missing has length 1."""
+    """Return `a` in double precision, and `outsize`, both with the same number of dimensions; missing
+    dimensions are 1.
+    """
     a = as_array(a, name)
     check_finite(a, name)
     a = a.astype(np.complex128 if a.dtype.kind == "c" else np.float64)
@@ -22,30 +24,31 @@ def _sizes(a: Array, name: str, outsize: Sequence[int] | None) -> tuple[Array, t
 
 
 def _real_if_rounding(x: Array, like: Array) -> Array:
-    """`x` without its imaginary part, if that is no larger than the rounding of an FFT of `like`."""
+    """Return `x` without its imaginary part if that is at most the rounding error of an FFT of `like`."""
     xp = get_xp(x)
     noise = EPS * like.size * math.log2(like.size)
     return x.real.copy() if float(xp.abs(x.imag).max()) <= noise * float(xp.abs(x).max()) else x
 
 
 def psf2otf(psf: Array, outsize: Sequence[int] | None = None) -> Array:
-    """The optical transfer function of a point spread function.
+    """Return the optical transfer function of a point spread function.
 
-    The PSF is padded with zeros at its end to `outsize`, turned circularly
-    until its centre, element floor(size/2) counted from zero, is the first
-    element, and transformed.
+    The PSF is padded with zeros at its end to `outsize`, shifted circularly until its
+    centre (element floor(size/2), counted from zero) is the first element, and
+    transformed.
 
     Parameters
     ----------
     psf : array, N-D, real or complex
+        The point spread function.
     outsize : sequence of int, optional
         Shape of the result, at least that of the PSF in every dimension; by default that of the PSF.
 
     Returns
     -------
     otf : array of shape `outsize`, complex128
-        float64 if the imaginary part is nothing but rounding, as for a
-        point-symmetric PSF.
+        The transfer function; float64 if its imaginary part is only rounding error,
+        as for a point-symmetric PSF.
 
     Raises
     ------
@@ -66,18 +69,19 @@ def psf2otf(psf: Array, outsize: Sequence[int] | None = None) -> Array:
 
 
 def otf2psf(otf: Array, outsize: Sequence[int] | None = None) -> Array:
-    """The point spread function of an optical transfer function: the way back from `psf2otf`.
+    """Return the point spread function of an optical transfer function; this is the inverse of `psf2otf`.
 
     Parameters
     ----------
     otf : array, N-D, real or complex
+        The optical transfer function.
     outsize : sequence of int, optional
         Shape of the PSF, at most that of the OTF in every dimension; by default that of the OTF.
 
     Returns
     -------
     psf : array of shape `outsize`, float64
-        complex128 if the imaginary part is more than rounding.
+        The point spread function; complex128 if its imaginary part is more than rounding error.
 
     Raises
     ------
@@ -86,8 +90,8 @@ def otf2psf(otf: Array, outsize: Sequence[int] | None = None) -> Array:
 
     Notes
     -----
-    The origin is moved to the centre first and the PSF cut out then, as
-    documented; Octave's package does it the other way round.
+    As documented, the origin is first moved to the centre, and then the PSF is cut
+    out; Octave's package uses the opposite order.
 
     References
     ----------
@@ -100,13 +104,13 @@ def otf2psf(otf: Array, outsize: Sequence[int] | None = None) -> Array:
 
 
 def window(x: Array, size: tuple[int, ...]) -> Array:
-    """The elements of `x` about its first one, which comes to lie in the middle of an array of `size`."""
+    """Return an array of `size` with the elements of `x` around its first element, which moves to the centre."""
     x = get_xp(x).roll(x, tuple(m // 2 for m in size), tuple(range(x.ndim)))
     return x[tuple(slice(m) for m in size)]
 
 
 def filtered(otf: Array, x: Array) -> Array:
-    """The real array `x` filtered circularly."""
+    """Return the real array `x` filtered circularly."""
     fft = get_fft(get_xp(x))
     return fft.ifftn(otf * fft.fftn(x)).real
 
@@ -114,23 +118,24 @@ def filtered(otf: Array, x: Array) -> Array:
 def edgetaper(img: Array, psf: Array) -> Array:
     """Blur an image towards its edges, so that its periodic continuation has no steps.
 
-    The result is w img + (1 - w) b, with b the image blurred circularly by the
-    PSF. The weight w is 0 on the edges and 1 further inside than the PSF's
-    size: the product over the dimensions of 1 less the normalised
-    autocorrelation of the PSF's projection onto that dimension. The result
-    keeps within the image's own smallest and largest value.
+    The result is w img + (1 - w) b, where b is the image blurred circularly by the PSF.
+    The weight w is 0 at the edges, and 1 where the distance from them exceeds the PSF's
+    size. In each dimension it has the factor 1 minus the normalised autocorrelation of
+    the PSF's projection onto that dimension. The result stays between the smallest and
+    the largest value of the image.
 
     Parameters
     ----------
     img : array of uint8, uint16, int16, float32 or float64
-        N-D.
+        The image, N-D.
     psf : array
-        Smaller than half the image in every dimension in which it has more
-        than one element. Divided by its sum unless it has negative elements.
+        The PSF, smaller than half the image in every dimension in which it has more than
+        one element. It is divided by its sum unless it has negative elements.
 
     Returns
     -------
     tapered : array of img's class and shape
+        The blurred image.
 
     Raises
     ------
@@ -141,12 +146,12 @@ def edgetaper(img: Array, psf: Array) -> Array:
 
     Notes
     -----
-    Octave's package says of its own function that it is not MATLAB's, and its
-    values are others.
+    Octave's package says that its own function differs from MATLAB's, and its values
+    are different.
 
     References
     ----------
-    MATLAB Image Processing Toolbox, documentation of ``edgetaper``; the weight
+    MATLAB Image Processing Toolbox, documentation of ``edgetaper``. The weight is
     as in U. Schmidt, S. Roth, "Shrinkage Fields for Effective Image
     Restoration", CVPR 2014, supplement.
     """
@@ -165,7 +170,8 @@ def edgetaper(img: Array, psf: Array) -> Array:
     for axis in axes:
         n = shape[axis]
         projection = kernel.sum(axis=tuple(d for d in range(kernel.ndim) if d != axis))
-        # A period of n - 1, closed by its own first element, is symmetric about the image's middle.
+        # A period of n - 1, followed by its first element, is symmetric about the centre of the image.
+
         correlation = fft.ifft(xp.abs(fft.fft(projection, n - 1)) ** 2).real
         correlation = xp.concatenate([correlation, correlation[:1]]) / correlation.max()
         weight = weight * (1 - correlation).reshape([n if d == axis else 1 for d in range(x.ndim)])

@@ -1,4 +1,4 @@
-"""The methods that a comparison can run: deblur's own and those of other packages, one small file each."""
+"""The methods of a comparison: deblur's own and those of other packages, one small file each."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from importlib import import_module
 
 from .base import Answer, Entrant, Setting, Solver, Watch
 
-#: One file each; the order is that of the tables.
+#: The files of the adapters, in the order of the tables.
 ADAPTERS = ("own", "scikit_image", "pylops", "trips", "scico")
 
-#: Distributions whose versions a record names in addition to those that deblur needs.
+#: Distributions whose versions are recorded in addition to those that deblur needs.
 PACKAGES = ("pylops", "trips-py", "scico", "jax", "bm3d")
 
 
 def entrants() -> dict[str, Entrant]:
-    """Every method by its name, installed or not."""
+    """Return every method by its name, installed or not."""
     modules = [import_module(f"{__name__}.{adapter}") for adapter in ADAPTERS]
     return {entrant.name: entrant for module in modules for entrant in module.entrants()}
 

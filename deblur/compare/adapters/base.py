@@ -1,8 +1,7 @@
 """The interface between the comparison and the methods that it runs.
 
-An adapter is one small file with a function ``entrants()`` that returns a
-list of `Entrant`. An entrant sees a `Task`, never the truth; it says whether
-it can serve, chooses its parameter from what it sees, and restores.
+An adapter is one small file with a function ``entrants()`` that returns a list of `Entrant`. An entrant sees a `Task`,
+never the truth. It says whether it can solve the task, chooses its parameter from the task, and restores.
 `deblur.compare.scoring` takes all measurements.
 """
 
@@ -17,24 +16,24 @@ import numpy as np
 
 from ..cases import Task
 
-#: Called with (iterations so far, what the method minimises or its residual).
+#: A function that is called with (iterations so far, the objective or the residual of the method).
 Watch = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A parameter chosen without the truth.
+    """The value of a parameter, and its source.
 
     Attributes
     ----------
     value : float or None
-        None if the method has none, or finds it while it solves.
+        The value; None if the method has no parameter, or finds it while it solves.
     how : str
-        "rule", "given", "default" or "automatic", for the table.
+        "rule", "given", "default", "automatic" or "oracle", for the table.
     reason : str
-        Where it comes from, in a sentence.
+        The source of the value, in a sentence.
     seconds : float
-        Time spent on the choice.
+        Time in seconds that the choice took.
     curve : dict or None
         ``{"x": ‖g − Hf‖, "y": ‖f‖, "at": index, "lam": λ}`` of an L-curve.
     """
@@ -48,16 +47,18 @@ class Setting:
 
 @dataclass(frozen=True)
 class Answer:
-    """A restored picture and what its method reports about it.
+    """A restored picture, and the report of its method.
 
     Attributes
     ----------
     image : array
-        Shaped like ``task.blurred``.
+        The restored picture, with the shape of ``task.blurred``.
     iterations : int or None
+        Number of iterations.
     residual : float or None
-        Relative residual of the linear system solved, where deblur's own verification has measured it.
+        Relative residual of the linear system, if deblur's own verification has measured it.
     note : str
+        A remark for the table.
     """
 
     image: Any
@@ -72,32 +73,32 @@ Solver = Callable[[np.ndarray], Answer]
 
 @dataclass(frozen=True)
 class Entrant:
-    """A method that takes part.
+    """A method of the comparison.
 
     Attributes
     ----------
     name, family, summary : str
-        Its name, the package that it belongs to, and one line about it.
+        The name of the method, its package, and a description in one line.
     restore : callable, optional
         ``restore(task, value)`` does everything that does not depend on the picture and returns a function from one
         grey channel to the restored one. A subclass may override `prepare` instead.
     setting : Setting
         The value of the parameter if no rule chooses it.
     parameter : str
-        The name of its parameter; empty if it has none.
+        The name of the parameter; empty if the method has none.
     search : (float, float) or None
-        The range of the oracle's search for the parameter; None for a method without one, or that shares it with
-        another.
+        The range of the oracle's search for the parameter. None for a method without a parameter, or one whose
+        parameter is shared with another method.
     whole : bool
-        Whether the parameter is the number of iterations.
+        True if the parameter is the number of iterations.
     own_boundary : str or None
-        The boundary that it assumes if it cannot assume the requested one.
+        The boundary that the method assumes if it cannot assume the requested one.
     padded : bool
-        Whether pictures are mirrored at their borders, for two PSF widths, before they are restored.
+        True if pictures are mirrored at their borders, by twice the width of the PSF, before the restoration.
     light : bool
-        Whether it is defined for non-negative pictures only: values below zero are set to zero.
+        True if the method needs non-negative pictures: values below zero are set to zero.
     module, install : str
-        What must be importable, and the command that installs it; empty for deblur's own.
+        The module that must be importable, and the command that installs it; empty for deblur's own methods.
     """
 
     name: str
@@ -115,25 +116,27 @@ class Entrant:
     install: str = ""
 
     def missing(self) -> str | None:
-        """None if it is installed, else the command that installs it."""
+        """Return None if the method is installed, else the command that installs it."""
         return None if not self.module or importlib.util.find_spec(self.module) is not None else self.install
 
     def refuses(self, task: Task) -> str | None:
-        """None if it can serve, else the reason in words."""
+        """Return None if the method can solve the task, else the reason in words."""
         if self.own_boundary is not None and task.boundary != self.own_boundary:
             return f"it assumes boundary {self.own_boundary!r}"
         return None
 
     def predicted(self, task: Task, value: float | None) -> float | None:
-        """Predicted seconds of one restoration, or None; MemoryError if it does not fit memory."""
+        """Return the predicted seconds of one restoration, or None if unknown; raise MemoryError if it does not fit in
+        memory.
+        """
         return None
 
     def choose(self, task: Task) -> Setting:
-        """Its parameter, chosen from the task alone."""
+        """Return the parameter, chosen from the task alone."""
         return self.setting
 
     def prepare(self, task: Task, value: float | None, watch: Watch | None = None) -> Solver:
-        """Everything that does not depend on the picture; the solver is then called with the picture."""
+        """Do all work that does not depend on the picture, and return a solver to call with the picture."""
         if self.restore is None:
             raise NotImplementedError(f"{self.name} needs restore=, or a class that overrides prepare")
         channel = self.restore(task, value)
@@ -152,9 +155,10 @@ class Entrant:
 
 
 def centred(psf: np.ndarray) -> np.ndarray:
-    """The PSF with an odd number of rows and columns and its centre in the middle, by zeros in front.
+    """Return the PSF padded with zeros in front to odd numbers of rows and columns, so that its centre is in the
+    middle.
 
-    deblur takes the centre of an even size to be the pixel before the middle; other packages do not agree
-    on it, and odd sizes avoid the question.
+    For an even size deblur takes the pixel before the middle as the centre. Other packages differ; odd sizes avoid the
+    question.
     """
     return np.pad(psf, [(1 - n % 2, 0) for n in psf.shape])

@@ -1,4 +1,4 @@
-"""deblur's own methods: every row of its table, called through `deblur.Deblurrer` as any user calls it."""
+"""deblur's own methods: all rows of its table, called through `deblur.Deblurrer` as a user would call them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from ...pipeline import Deblurrer
 from ..cases import Task
 from .base import Answer, Entrant, Setting, Solver, Watch
 
-#: The boundary under which a method that serves only one is shown.
+#: The boundary in the tables of a method that supports only one boundary.
 OWN_BOUNDARY = {"fft": "periodic", "dct": "reflect", "dst": "antireflect"}
 
 
 def entrants() -> list[Entrant]:
-    """deblur's choice, each method by itself, plug and play with two denoisers, and tv that looks for bad pixels."""
+    """Return deblur's choice, each method, plug and play with two denoisers, and tv with a mask of detected
+    bad pixels.
+    """
     linear: Callable[..., Own] = partial(Own, family="deblur", parameter="λ", linear=True)
     tuned: Callable[..., Own] = partial(Own, family="deblur", parameter="λ", search=(1e-5, 1e-1))
     stopped = Setting(None, "automatic", "stopped when its residual looks like noise")
-    # One row searches for the oracle's λ on behalf of all linear methods.
+    # Only the row "auto" searches for the oracle's λ, for all linear methods.
     rows = [linear("auto", summary="the cheapest exact method, as deblur chooses it", search=(1e-6, 1.0))]
     for name, row in METHODS.items():
         if name == "pnp":
@@ -47,14 +49,14 @@ def entrants() -> list[Entrant]:
 
 @dataclass(frozen=True)
 class Own(Entrant):
-    """One `deblur.Deblurrer`.
+    """A method of deblur, run by a `deblur.Deblurrer`.
 
     Attributes
     ----------
     linear : bool
-        Whether it minimises ‖Hf − g‖² + λ‖f − f̄‖². All methods that do share one λ and one prediction of costs.
+        True if the method minimises ‖Hf − g‖² + λ‖f − f̄‖². All such methods share one λ.
     options : dict
-        Options of the Deblurrer; by default the method of that name.
+        Options of the Deblurrer; by default the method with this name.
     """
 
     linear: bool = False
@@ -76,7 +78,7 @@ class Own(Entrant):
         if self.name in choice.refused:
             raise MemoryError(choice.refused[self.name])
         if METHODS[self.name].module in ("dense", "qr"):
-            return math.prod(blur.shape) ** 1.5 / 1e11  # n³/3 multiplications, at some 3e10 a second
+            return math.prod(blur.shape) ** 1.5 / 1e11  # n³/3 multiplications at about 3e10 per second
         return expected_seconds(self.name, task.blurred.size)
 
     def choose(self, task: Task) -> Setting:
@@ -85,7 +87,7 @@ class Own(Entrant):
         if not isinstance(task.lam, str):
             return Setting(task.lam, "given", "as given")
         if not self.linear:
-            # The rule of this regularizer; the requested rule is one of the linear formula.
+            # Use the rule of this regularizer, since the requested rule is for the linear formula.
             return _chosen(task, self._deblurrer(task, "auto"))
         if task.boundary not in task.shared:
             prior = Deblurrer(task.psf, task.shape, 1.0, boundary=task.boundary).prior
@@ -96,14 +98,14 @@ class Own(Entrant):
     def prepare(self, task: Task, value: float | None, watch: Watch | None = None) -> Solver:
         deblurrer = self._deblurrer(task, value or 0.0, watch)
         if self.linear:
-            deblurrer.tune(task.blurred, channel_axis=task.channel_axis)  # λ is a number: only the set-up
+            deblurrer.tune(task.blurred, channel_axis=task.channel_axis)  # λ is a number, so this only does the set-up
 
         def solver(g: np.ndarray) -> Answer:
             g = np.maximum(g, 0) if self.light else g
             result = deblurrer.solve(g, channel_axis=task.channel_axis)
             notes = [f"took {result.method}"] if self.name == "auto" else []
             notes += [result.why] if result.why else []
-            # Only the equations of the linear formula have a residual that all methods share.
+            # Only the linear formula has a linear system that is the same for all methods.
             residual = result.residual if self.linear else None
             return Answer(result.image, result.iterations, residual, note="; ".join(notes))
 
@@ -115,7 +117,7 @@ class Own(Entrant):
 
 
 def _chosen(task: Task, deblurrer: Deblurrer, remark: str = "") -> Setting:
-    """λ by the rule of `deblurrer`, with its L-curve as plain numbers if the rule has one."""
+    """Return λ by the rule of `deblurrer`, with its L-curve as plain numbers if the rule has one."""
     start = time.perf_counter()
     choice = deblurrer.tune(task.blurred, channel_axis=task.channel_axis)
     assert choice is not None

@@ -1,4 +1,4 @@
-"""PyLops: LSQR on its `Convolve2D`, regularised by stopping early."""
+"""PyLops: LSQR with its operator `Convolve2D`, regularised by early stopping."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .base import Channel, Entrant, Setting, centred
 
 
 def entrants() -> list[Entrant]:
-    """LSQR with PyLops's own number of iterations."""
+    """Return LSQR with PyLops's own number of iterations."""
     reason = "PyLops's own number of iterations; stopping is its only regularisation"
     return [
         Entrant(

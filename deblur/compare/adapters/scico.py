@@ -9,7 +9,7 @@ from .base import Channel, Entrant, Setting
 
 
 def entrants() -> list[Entrant]:
-    """Total variation at a fixed λ."""
+    """Return total variation at a fixed λ."""
     reason = "a fixed value for pictures on [0, 1]; SCICO has no rule"
     return [
         Entrant(
@@ -26,7 +26,7 @@ def _tv(task: Task, value: float | None) -> Channel:
     from scico.optimize.admm import ADMM, LinearSubproblemSolver
 
     assert value is not None
-    # With mode 'valid' the kernel's centre does not matter: the frame is cut out of the larger scene.
+    # With mode 'valid' the centre of the kernel does not matter, since the frame is cut out of the larger scene.
     m, n = task.psf.shape
     scene = (task.shape[0] + m - 1, task.shape[1] + n - 1)
     top, left = m - 1 - (m - 1) // 2, n - 1 - (n - 1) // 2

@@ -1,4 +1,4 @@
-"""scikit-image: `wiener`, `unsupervised_wiener`, `richardson_lucy`, with its defaults, and on a padded picture."""
+"""scikit-image: `wiener`, `unsupervised_wiener` and `richardson_lucy`, with its defaults and on padded pictures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .base import Channel, Entrant, Setting, centred
 
 
 def entrants() -> list[Entrant]:
-    """The three methods; of those that assume a wrong border, a padded version too."""
+    """Return the three methods, and padded versions of those that assume a wrong boundary."""
     reason = "the value in the example of scikit-image's documentation; it has no rule"
     package = partial(Entrant, family="scikit-image", module="skimage", install="pip install scikit-image")
     wiener = partial(

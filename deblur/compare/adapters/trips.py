@@ -1,4 +1,4 @@
-"""TRIPs-Py: hybrid LSQR with its own generalised cross-validation, on deblur's map of the blur."""
+"""TRIPs-Py: hybrid LSQR with its own generalised cross-validation, on deblur's operator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .base import Channel, Entrant, Setting
 
 
 def entrants() -> list[Entrant]:
-    """Hybrid LSQR, for every boundary."""
+    """Return hybrid LSQR, for every boundary."""
     return [
         Entrant(
             "trips-hybrid-lsqr", "TRIPs-Py", "Golub-Kahan with λ by its own GCV", _hybrid_lsqr,
