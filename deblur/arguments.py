@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
             known = {option: option for option in self._option_string_actions}
             self.error(f"there is no option {rest[0]}{nearest(rest[0].partition('=')[0], known)}")
         if rest:
-            self.error(f"unexpected {rest[0]!r}: files stand together, and an option takes what follows it")
+            self.error(f"unexpected {rest[0]!r}: name all files in one place; an option takes the word after it")
         return parsed, rest
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -315,10 +315,10 @@ KINDS: dict[str, tuple[Any, str, str]] = {
     "size|auto": (_reader(_size_or_auto, "auto, or ROWSxCOLUMNS such as 15x17,"), "ROWSxCOLUMNS|auto", ""),
     "region": (_reader(_region, "four whole numbers, as 1,9,2,8", lambda r: len(r) == 4), "TOP,BOTTOM,LEFT,RIGHT", ""),
     "bytes": (_reader(_bytes, "a size such as 8GB or 512MiB", lambda n: n > 0), "BYTES", ""),
-    "share": (_reader(float, "a part of the range between 0 and 1", lambda x: 0 < x < 1), "X", ""),
+    "share": (_reader(float, "a fraction of the range, between 0 and 1", lambda x: 0 < x < 1), "X", ""),
     "bounds": (_reader(_bounds, "nonnegative, or two numbers such as 0,1"), "LOW,HIGH|nonnegative", ""),
-    "mask": (_reader(_mask), f"{'|'.join(DETECTORS)}|FILE", "A mask FILE is not black where to hide"),
-    "weights": (_reader(_weights), "FILE", "NaN of a weights FILE is 0"),
+    "mask": (_reader(_mask), f"{'|'.join(DETECTORS)}|FILE", "A mask FILE hides the pixels where it is not black"),
+    "weights": (_reader(_weights), "FILE", "NaN in a weights FILE counts as 0"),
     "lam": (_reader(_lam), "LAMBDA", _RULES),
     "psf": (_reader(lambda text: (text, *parse_with_voxel(text))), "PSF", _FORMS),
     "method": (("auto", *METHODS), "METHOD", _METHODS),

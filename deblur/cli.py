@@ -390,7 +390,8 @@ def _about(seconds: float) -> str:
 
 
 def choose(args: argparse.Namespace) -> int:
-    """Show which method auto would take, and why.
+    """Show the method that auto would choose, and the reason.
+
 
     Also show how long each method takes for an image of this size, and why the other methods cannot solve the problem.
 

@@ -41,7 +41,7 @@ def check_frames(frames: Frames, request: Request) -> None:
         )
     crop = problem.operator.crop
     if frames.opacity is not None and any(at.stop - at.start != n for at, n in zip(crop, frames.space, strict=True)):
-        raise ValueError("this operator's scene has another size than the image, whose opacity has none: drop it")
+        raise ValueError("this operator's scene has another size than the image's opacity: drop the opacity")
     if frames.masked is not None and request.linear:
         raise TypeError(
             "the image is a masked array, and this Deblurrer was set up for the linear formula, which cannot use a "

@@ -282,7 +282,7 @@ def float_dtype(a: Array, name: str = "") -> np.dtype:
     """
     kind = a.dtype.kind
     if kind not in "biuf":
-        way = {"c": ": take .real, or abs(...)", "O": ": .astype(float) makes them of what holds numbers"}
+        way = {"c": ": take .real, or abs(...)", "O": ": .astype(float) converts an array of numbers"}
         raise TypeError(f"{name}real numbers are needed, not dtype {a.dtype}{way.get(kind, '')}")
     return np.dtype(np.float32 if kind == "f" and a.dtype.itemsize <= 4 else np.float64)
 
@@ -302,7 +302,6 @@ def hidden(a: Any) -> np.ndarray | None:
 
 def unwrapped(a: Any, name: str) -> Array:
     """Return `a`, or the result of its ``__array__``, as a NumPy array of native byte order; return CuPy arrays as is.
-
 
     Raises
     ------

@@ -40,7 +40,7 @@ class Solver(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """One row of the table.
+    """A method: one row of the table `METHODS`.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class Method:
         """Return None if the method can solve the problem, else the reason in words."""
         operator = problem.operator
         if self.flat and problem.axes != 2:
-            return f"it serves images of two axes only, and this problem has {problem.axes} (see its module)"
+            return f"it supports only images of two axes, and this problem has {problem.axes} (see its module)"
         if self.linear and problem.asked:
             return f"it inverts the linear formula, which cannot include {' and '.join(problem.asked)}"
         if self.linear:
@@ -310,7 +310,7 @@ def choose(problem: Problem, memory: int | None = None) -> Choice:
             free,
         )
     why = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
-    raise MethodError(f"no method can serve this problem: {why}")
+    raise MethodError(f"no method can solve this problem: {why}")
 
 
 def _by_structure(problem: Problem, names: list[str]) -> list[str]:

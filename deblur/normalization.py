@@ -78,7 +78,7 @@ class Scale:
         return (2 if problem.fidelity.name in ("gaussian", "huber") else 1) * self.image
 
     def lam(self, problem: Problem, value: Any, down: bool = False) -> Any:
-        """Return λ, a number or an array, for a normalised λ; with `down`, the normalised λ for a λ."""
+        """Return the λ, a number or an array, of a normalised λ; with `down`, return the normalised λ of a λ."""
         degree = 2 if is_quadratic(problem.regularizer) else 0 if problem.regularizer == "denoiser" else 1
         half, exponent = math.frexp(self.weight)
         power = self.objective(problem) - degree * self.scene - self.faint + exponent - 1

@@ -160,7 +160,7 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     background = problem.fidelity.background
     blur = problem.operator.mean_blur
     if problem.axes == 1 or any(m > n for m, n in zip(blur.psf.shape, blur.image_shape, strict=True)):
-        reason = "the default: no boundary is read off a line, or a volume that is shorter than its PSF"
+        reason = "the default: no boundary is detected for a line, or a volume that is shorter than its PSF"
         return request.under(request.candidates[0], reason)
     # At most about 64 frames of a stack are enough.
     few = bare and not background
@@ -187,7 +187,7 @@ def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, 
     given = [] if frames.masked is None else [frames.spread(xp.asarray(frames.masked), "mask")]
     if isinstance(hide, str):
         if request.problem.axes == 1:
-            raise MethodError(f"mask={hide!r} looks for pixels of images: of a line give the mask itself")
+            raise MethodError(f"mask={hide!r} detects pixels of images: for a line give the mask itself")
         given.append(DETECTORS[hide](g))
     elif hide is not None:
         given.append(frames.spread(xp.asarray(hide), "mask"))

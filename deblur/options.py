@@ -37,8 +37,8 @@ class Options(TypedDict, total=False):
         ``"auto"`` chooses the preferred exact method for the linear formula (see
         `choose_method`). With a mask, weights, bounds, a noise model or a
         background it is ``"gradient"``, and with a denoiser ``"pnp"``. Any name
-        in `METHODS` overrides it; a method that cannot solve the problem raises
-        `MethodError` with the reason.
+        in `METHODS` overrides it; if that method cannot solve the problem, an
+        error gives the reason.
     boundary : {"auto", "zero", "periodic", "reflect", "antireflect", "unknown"}
         How the scene continues beyond the frame. ``"auto"`` detects it at the
         border of the image: it is ``"unknown"``, which assumes nothing and is
@@ -113,8 +113,8 @@ class Options(TypedDict, total=False):
         separately. Pixels hidden by a NumPy masked array are hidden, too.
         Without a mask or weights, `solve` and `reconstruct` hide clipped pixels
         of a single image, if their neighbours contradict their value and the
-        method can hide pixels; the default method is then "gradient". A mask of
-        False prevents this.
+        method can hide pixels; the default method is then "gradient". A mask
+        that is False everywhere prevents this.
     weights : array, optional
         A weight >= 0 for each pixel, shaped like `mask`: the inverse variance
         of the noise, if that is known. 0 hides a pixel. If a rule chooses λ,

@@ -455,7 +455,6 @@ def reconstruct(
     solve : Returns method, reason, status, residual, λ and timings, too.
     Deblurrer : Keeps the factorisation for many images.
 
-
     References
     ----------
     .. [1] P. C. Hansen, J. G. Nagy, D. P. O'Leary, *Deblurring Images:

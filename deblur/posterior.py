@@ -261,7 +261,7 @@ def _stated(of: Result | Problem) -> tuple[Problem, str]:
     if not isinstance(problem, Problem):
         raise TypeError(
             f"posterior_std takes the Result of deblur.solve, or a deblur.problem.Problem, not {type(of).__name__}: a "
-            "λ alone does not say which regularizer it is the weight of"
+            "λ alone does not determine its regularizer"
         )
     weights, image_shape = problem.fidelity.weights, problem.operator.image_shape
     if weights is not None:
@@ -278,12 +278,12 @@ def _stated(of: Result | Problem) -> tuple[Problem, str]:
     if not 0 < as_number(problem.lam) < math.inf:
         raise ValueError(f"λ must be above zero, not {problem.lam!r}: without a prior the deviation has no bound")
     if problem.formula == "hht" and not (problem.operator.shift_invariant and problem.blur.normal):
-        raise ValueError("formula='hht' minimises nothing, so that there is no posterior; use formula='tikhonov'")
+        raise ValueError("formula='hht' has no objective, so that there is no posterior; use formula='tikhonov'")
     methods = [m.name for m in METHODS.values() if m.regularizer == problem.regularizer and m.name in FACTORS]
     regularizer = problem.regularizer if problem.regularizer in QUADRATIC else (methods or [""])[0]
     if not regularizer or problem.fidelity.name != "gaussian" or problem.fidelity.background:
         raise ValueError(
-            f"there is no deviation for the regularizer {problem.regularizer!r} and the data term "
+            f"there is no standard deviation for the regularizer {problem.regularizer!r} and the data term "
             f"{problem.fidelity.name!r}: only for least squares without a background, and one of the regularizers "
             f"{', '.join(QUADRATIC)} and of the methods {', '.join(FACTORS)}"
         )
@@ -382,7 +382,7 @@ def _diagonal(problem: Problem, name: str) -> Array:
 def _cholesky(problem: Problem) -> Array:
     form, shape = problem.linear_form, problem.linear_form.operator.scene_shape
     n = math.prod(shape)
-    instead = 'use method="probing", which never writes the matrix down'
+    instead = 'use method="probing", which never forms the matrix'
     require_memory(3 * n * n * 8, problem.xp, f"The inverse factor of HᵀWH + λLᵀL, {n} x {n},", instead)
     a = problem.xp.empty((n, n))
     for i in range(0, n, 256):

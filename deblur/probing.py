@@ -121,7 +121,7 @@ def _linear_draws(problem: Problem, rng: np.random.Generator) -> _Draw:
         # One solve for both: Hᵀ(HHᵀ + λI)⁻¹ of Hz and of n − Hf.
         found = factor.solve(xp.concatenate([operator.forward(z), n - operator.forward(f)])[:, None])
         if not found.converged:
-            raise ConvergenceError(f"a probe could not be solved for: {found.why}")
+            raise ConvergenceError(f"the solve of a probe did not converge: {found.why}")
         y = found.scene[:, 0]
         return drawn(whole, (z - y[:k]) / dtype.type(lam)), drawn(whole, f + y[k:])
 
@@ -129,7 +129,9 @@ def _linear_draws(problem: Problem, rng: np.random.Generator) -> _Draw:
 
 
 def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _Preconditioner) -> _Draw:
-    """Return such a function for D = (HᵀWH + λLᵀL)⁻¹, by conjugate gradients to 1e-4 in the energy norm."""
+    """Return such a function as `_linear_draws` for D = (HᵀWH + λLᵀL)⁻¹, by conjugate gradients to 1e-4 in the energy
+    norm.
+    """
     operator, weights, xp, dtype = problem.operator, problem.fidelity.weights, problem.xp, problem.dtype
     root = 1.0 if weights is None else xp.sqrt(weights)
     kind, wraps = REGULARIZERS[problem.regularizer][0].differences, operator.boundary.wraps
@@ -149,7 +151,7 @@ def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _
         x, _, left = cg(problem.normal, b, systems, precondition=precondition, rtol=1e-8, max_iterations=1000)
         if not left <= 1e-8:
             raise ConvergenceError(
-                f"a probe could not be solved for in 1000 iterations with {problem.strength}: use "
+                f"the solve of a probe did not converge in 1000 iterations with {problem.strength}: use "
                 f"a larger λ, or method 'cholesky' for a small image"
             )
         return x[:k], x[k:]

@@ -185,7 +185,7 @@ class Problem:
 
     @property
     def strength(self) -> str:
-        """λ in words, in units of ‖H‖², which hold for the normalised problem of a solver, too."""
+        """λ as text, relative to ‖H‖², since a solver receives the normalised problem."""
         return f"λ = {self.lam / self.operator.norm_bound / self.operator.norm_bound:.3g} ‖H‖²"
 
     def computed_in(self, dtype: DTypeLike) -> Problem:

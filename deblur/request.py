@@ -324,7 +324,7 @@ def _operator(psf: Any, psfs: Any, shape: tuple[int, ...], origin: Any, clean: b
         psfs = psfs.psfs
     if psfs is not None:
         if isinstance(psfs, tuple) and len(psfs) != 2:
-            raise ValueError(f"psfs as a tuple is (PSFs, positions), and not {len(psfs)} arrays")
+            raise ValueError(f"psfs as a tuple must be (PSFs, positions), not {len(psfs)} arrays")
         psfs, places = psfs if isinstance(psfs, tuple) else (psfs, None)
         # Such an error of the PSF mostly changes a blurred image by a tenth as much, below the noise of a good camera.
         return VaryingBlur(psfs, shape, boundary, positions=places, tolerance=0.01, origin=origin)
@@ -337,7 +337,7 @@ def _operator(psf: Any, psfs: Any, shape: tuple[int, ...], origin: Any, clean: b
 
 
 def _regularizer(method: str, asked: list[str], denoiser: Any) -> tuple[str, str]:
-    """(the regularizer, why), from the named method or from the other options."""
+    """Return the regularizer and the reason, from the named method or from the other options."""
     if method != "auto":
         row = METHODS[method]
         if row.linear and asked:
@@ -362,5 +362,5 @@ def _regularizer(method: str, asked: list[str], denoiser: Any) -> tuple[str, str
 def _denoiser(denoiser: Any) -> Denoiser | None:
     if isinstance(denoiser, str):
         return get_denoiser(denoiser)
-    check_callback(denoiser, "denoiser, if it is no name,", "image", "sigma")
+    check_callback(denoiser, "denoiser, if it is not a name,", "image", "sigma")
     return denoiser

@@ -231,12 +231,12 @@ class Result:
 _PRIOR_IN_WORDS = {
     "zero": "zero: f = {} g",
     "smooth": "the smoothed image f̄, by λ‖f − f̄‖²",
-    "natural": "the smoothed image f̄, by λ‖B⁻¹(f − f̄)‖², in which neighbouring pixels are alike as in photographs",
+    "natural": "the smoothed image f̄, by λ‖B⁻¹(f − f̄)‖², with neighbouring pixels correlated as in photographs",
 }
 
 
 class Output:
-    """Collects the restored parts of an image, in the units of the image.
+    """The restored parts of an image, collected in the units of the image.
 
     Parameters
     ----------
@@ -338,6 +338,6 @@ def _check_range(image: Array, scale: Scale, dtype: np.dtype) -> None:
     if not holds.minexp < exponent <= holds.maxexp:
         more = " or pass a float64 image" if dtype == np.float32 else ""
         raise OverflowError(
-            f"{dtype} does not hold the restored image: it reaches {top:.2g} times 2^{scale.scene}, with an "
+            f"{dtype} cannot hold the restored image: it reaches {top:.2g} times 2^{scale.scene}, with an "
             f"image of the size 2^{scale.image} and a PSF of 2^{scale.psf}: scale one of them{more}"
         )

@@ -74,8 +74,8 @@ if _is_the_command():
 
 @contextmanager
 def warnings_in_words(where: str = "") -> Iterator[None]:
-    """Print the warnings issued inside at the end, one line each; `where` is the file that a warning names,
-    if not "".
+    """Print the warnings issued inside, one line each, at the end; with `where`, issue them again with this
+    file name.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)

@@ -107,7 +107,7 @@ class QRDeblurrer:
         weights: Any = None,
         dtype: Any = np.float64,
     ) -> None:
-        self.lam = check_number(lam, "λ, which determines what hidden pixels leave open,", above=True)
+        self.lam = check_number(lam, "λ, which determines hidden pixels,", above=True)
         self.dtype = check_dtype(dtype) or np.dtype(np.float64)
         self.boundary = boundary
         self.residual: float | None = None
@@ -133,7 +133,7 @@ class QRDeblurrer:
     def weights(self) -> tuple[np.ndarray, ...]:
         return tuple(e.weights.copy() for e in self._exposures)
 
-    # -- what changes it ----------------------------------------------------------------------
+    # -- changes of the problem ---------------------------------------------------------------
 
     def hide(self, mask: Any, exposure: int = 0, *, method: str = "auto") -> None:
         """Hide pixels from now on, by removing their rows.
@@ -239,7 +239,7 @@ class QRDeblurrer:
             try:
                 r = self._r.with_rows(rows) if back else self._r.without_rows(rows)
             except np.linalg.LinAlgError as error:
-                note = f"factored anew: {error}"
+                note = f"R was computed again: {error}"
         self._exposures, self._r, self.note = exposures, r or self._factored(exposures), note
 
     # -- restoring ----------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class QRDeblurrer:
             again, once_more = self._solve(r, data)
             if once_more < residual:  # the updates had made R inaccurate
                 self._r, scene, residual = r, again, once_more
-                note = "R was computed anew, as updates had made it inaccurate"
+                note = "R was computed again, since updates had made it inaccurate"
         self.residual, self.note = residual, note
         if not residual <= np.finfo(self.dtype).eps ** (1 / 3):
             raise ConvergenceError(

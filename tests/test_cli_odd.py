@@ -32,7 +32,7 @@ ODD = {
     "reconstruct g.png -o o.png --psf gaussian:101,9": "(101 x 101) is larger than the image (30 x 30); crop the PSF",
     "reconstruct cut.tif -o o.tif --psf box:3": "cut.tif as an image: it is damaged or was cut short",
     "reconstruct g.png -o o.png --psf box:1000000": "box:1000000",
-    f"{RUN} --lam 1e300": "float32 does not hold the restored image",
+    f"{RUN} --lam 1e300": "float32 cannot hold the restored image",
     f"{RUN} --grid 9": "--grid belongs to --psf-grid",
     f"{RUN} --mask f.tif": "--mask has shape (3, 30, 30); it must be that of the image, (30, 30)",
     "blind g.png --size 0": "--size: auto, or ROWSxCOLUMNS such as 15x17, is needed, not '0'",

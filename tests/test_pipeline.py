@@ -213,8 +213,8 @@ def test_colour_and_stacks_equal_their_parts(rng, space):
         ((9, 20, 22), (11, 5, 5), {"boundary": "zero"}, r"\(11 x 5 x 5\) is larger than the image \(9 x 20 x 22\)"),
         ((9, 20, 22), (11, 5, 23), {"boundary": "unknown"}, r"\(11 x 5 x 23\) is larger than .*; only slices"),
         ((9, 20, 22), (3, 5, 5), {"origin": (2, 2)}, "index into the 3 x 5 x 5 PSF"),
-        ((9, 20, 22), (3, 5, 5), {"method": "banded"}, "images of two axes only, and this problem has 3"),
-        ((22,), (5,), {"mask": "auto"}, "of a line give the mask"),
+        ((9, 20, 22), (3, 5, 5), {"method": "banded"}, "only images of two axes, and this problem has 3"),
+        ((22,), (5,), {"mask": "auto"}, "for a line give the mask"),
     ],
 )
 def test_what_a_psf_cannot_blur_is_refused_with_what_would_work(image, psf, axes, words):

@@ -239,7 +239,7 @@ def test_too_large_for_the_dense_method():
         ({"noise": -1}, "noise must be"),
         ({"method": "magic"}, "unknown method 'magic'"),
         ({"method": "fft"}, "method 'fft' cannot be used here"),
-        ({"regularizer": "magic"}, "no deviation for the regularizer 'magic'"),
+        ({"regularizer": "magic"}, "no standard deviation for the regularizer 'magic'"),
         ({"weights": np.ones((3, 3))}, "weights must have the image's shape"),
         ({"weights": -np.ones((8, 8))}, "not be negative"),
         ({"weights": np.zeros((8, 8))}, "no pixel would be left"),

@@ -47,7 +47,7 @@ def linear_light(image: Array) -> Array:
     least, largest = (float(f(x)) if x.size else 0.0 for f in (xp.min, xp.max))
     if not (least >= -1 and largest <= 2):
         why = f"gamma='srgb' needs numbers from 0, black, to 1, white, and these go from {least:.4g} to {largest:.4g};"
-        raise ValueError(f"{why} divide by what is white, or leave gamma out if they are light already")
+        raise ValueError(f"{why} divide by the value of white, or leave gamma out if they are light already")
     return unbent(x)
 
 

@@ -139,7 +139,7 @@ def check_replaceable(path: FilePath) -> None:
     folder = Path(path)
     if folder.is_symlink():
         raise ValueError(
-            f"{path} is a link to {os.path.realpath(path)}: what a link leads to is not deleted; remove the link, or "
+            f"{path} is a link to {os.path.realpath(path)}: the target of a link is not deleted; remove the link, or "
             "name the store itself"
         )
     if not folder.is_dir():

@@ -73,7 +73,7 @@ def deconvwnr(img: Array, psf: Array, nsr: Any = 0.0, icorr: Any = None) -> Arra
         noise, signal = as_real(nsr, "nsr", x), 1.0
         if bool((noise < 0).any()) or not (noise.size == 1 or noise.shape == x.shape):
             raise ValueError(
-                f"nsr must be a number >= 0 or an array of such of the image's shape {x.shape}, not {nsr!r}"
+                f"nsr must be a number >= 0, or an array of them of the image's shape {x.shape}, not {nsr!r}"
             )
     else:
         noise, signal = (_power(c, n, kernel.shape, x) for c, n in ((nsr, "ncorr"), (icorr, "icorr")))

@@ -108,7 +108,7 @@ def vector2im(vector: Array, shape: tuple[int, int] | None = None) -> Array:
     if shape is None:
         side = math.isqrt(n)
         if side * side != n:
-            raise ValueError(f"{n} pixels make no square image; give shape=(rows, columns)")
+            raise ValueError(f"{n} pixels do not make a square image; give shape=(rows, columns)")
         shape = (side, side)
     size = as_size(shape, "shape")
     if len(size) != 2 or math.prod(size) != n:

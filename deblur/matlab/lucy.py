@@ -278,7 +278,7 @@ class _Estimate:
             return cls(start, start, [xp.zeros_like(start), xp.zeros_like(start)])
         last, before, steps = (xp.asarray(a) for a in cell[1:])
         if last.shape != start.shape or before.shape != start.shape or steps.shape != (*start.shape, 2):
-            raise ValueError(f"the cell array is of a call with other sizes: {last.shape} is not {start.shape}")
+            raise ValueError(f"the cell array is from a call with other sizes: {last.shape} is not {start.shape}")
         return cls(last, before, list(xp.moveaxis(steps, -1, 0)))
 
     def ahead(self) -> Array:

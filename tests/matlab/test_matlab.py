@@ -95,7 +95,7 @@ def test_vectors_run_along_the_rows(rng):
 
 
 def test_vectors_that_do_not_fit():
-    refused(ValueError, r"15 pixels make no square image; give shape", matlab.vector2im, np.ones(15))
+    refused(ValueError, r"15 pixels do not make a square image; give shape", matlab.vector2im, np.ones(15))
     refused(ValueError, r"do not fill an image of shape \(3, 4\)", matlab.vector2im, np.ones(15), (3, 4))
     refused(ValueError, "must be a row or a column", matlab.vector2im, np.ones((2, 8)))
     refused(ValueError, "one channel at a time", matlab.im2vector, np.ones((2, 2, 3)))

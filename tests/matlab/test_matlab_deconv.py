@@ -497,7 +497,7 @@ IMG, PSF = np.full((6, 5), 0.5), np.full((3, 3), 1 / 9)
         (lambda: deconvblind((IMG, IMG), (PSF,)), "four arrays of an earlier call, not of 2"),
         (
             lambda: deconvblind((IMG,) * 4, deconvblind((IMG,), (PSF,))[1]),
-            "the cell array is of a call with other sizes",
+            "the cell array is from a call with other sizes",
         ),
         (lambda: deconvblind(IMG, PSF, fun=lambda p: p[1:]), r"fun\(psf\) must have psfi's shape \(3, 3\), not"),
         (lambda: deconvblind(IMG, PSF, fun=lambda p: p - 1), r"fun\(psf\) must not be negative"),

@@ -106,7 +106,7 @@ def test_the_default_takes_it_where_there_is_noise_and_says_why(monkeypatch):
         result = deblur.solve(g, SHAKE)
         assert result.prior == prior
         assert why in result.prior_reason
-        prior_words = {"natural": "alike as in photographs", "smooth": "by λ‖f − f̄‖²"}[result.prior]
+        prior_words = {"natural": "correlated as in photographs", "smooth": "by λ‖f − f̄‖²"}[result.prior]
         assert f"{prior_words}: {result.prior_reason}" in str(result)
         again = deblur.solve(g, SHAKE, result.lam, prior=result.prior)
         assert np.allclose(again.image, result.image, atol=1e-5)
@@ -235,7 +235,7 @@ def test_tiles_have_it_where_it_is_asked_for(prior, other):
     ("options", "why"),
     [
         ({"boundary": "zero"}, "ends at the frame"),
-        ({"formula": "hht", "boundary": "periodic"}, "minimises nothing"),
+        ({"formula": "hht", "boundary": "periodic"}, "has no objective"),
         ({"method": "tv", "boundary": "unknown"}, "belongs to the linear formula"),
         ({"psf": np.stack([SHAKE] * 3), "boundary": "unknown"}, "the PSF varies"),
         ({"psf": np.ones((89, 3)) / 267, "boundary": "unknown"}, "hardly larger than the PSF"),
