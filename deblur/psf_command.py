@@ -62,7 +62,7 @@ def _run(measure: Measure, args: argparse.Namespace) -> int:
     if written:
         psf.save(args.output, found, overwrite=args.force, **getattr(args, "read", {}))
     if not args.quiet:
-        refused = f"not written {args.output}: it is not to be trusted (--anyway writes it)"
+        refused = f"not written {args.output}: the PSF is unreliable (--anyway writes it)"
         outcome = [f"written     {args.output}" if written else refused] if args.output else []
         terminal.report("\n".join([str(found), *outcome]))
     return 0 if found.status.ok or written else 1

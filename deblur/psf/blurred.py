@@ -1,24 +1,25 @@
-"""The PSF of camera shake from the blurred image alone.
+"""Estimate the PSF of camera shake from the blurred image alone.
 
-From coarse scales to fine ones, each √2 times as fine, two steps alternate:
+Two steps alternate on a sequence of scales, each √2 times as fine as the one before:
 
-1. the scene with few edges whose blurred image is nearest to the input: ‖W(h∗f − g)‖² + λ‖∇f‖₀, by half-quadratic
-   splitting [1]_ [2]_, with decreasing λ, so that ever more edges appear;
-2. the PSF that takes the scene's gradients to those of g: non-negative least squares within the frame. Its faint pixels
-   and its small isolated parts are removed.
+1. Find the scene with few edges whose blurred image is nearest to the input. It minimises ‖W(h∗f − g)‖² + λ‖∇f‖₀, by
+   half-quadratic splitting [1]_ [2]_. λ decreases, so that more and more edges appear.
+2. Find the PSF that maps the gradients of the scene to those of g, by non-negative least squares inside the frame.
+   Remove faint pixels and small isolated parts of the PSF.
 
-The noise that a scene retains as edges is the noise of the image, and draws the PSF towards a single pixel. So the
-weight W, a low-pass filter, attenuates the high frequencies, the more the stronger the noise.
+Noise of the image that remains in the scene as edges draws the PSF towards a single pixel. Therefore the weight W is a
+low-pass filter, which attenuates high frequencies more if the noise is stronger.
 
-At the finest scale more iterations follow, with λ of the noise. The two steps alone converge slowly: so each iteration
-goes nearly twice as far as they do (over-relaxation). An estimate at a coarse scale shows first how large the PSF is.
+More iterations follow at the finest scale, with a λ that follows from the noise. The two steps converge slowly, so
+each iteration goes nearly twice as far (over-relaxation). First, an estimate at a coarse scale determines the size of
+the PSF.
 
-The PSF's centre is not known while it grows: so its frame is half as large again as the result. Beyond its borders the
-image is taken to be what scene and PSF predict.
+The centre of the PSF is unknown during the iteration, so its frame is half as large again as the result. Beyond the
+borders of the image, the values that scene and PSF predict are used.
 
-Where the iterations end depends on where they begin: what is wrong at a coarse scale stays wrong, and no one λ is right
-for all images. So two PSFs are estimated, with different first λ. The result is the one whose scene needs fewer edges:
-what a wrong PSF leaves of the blur, the scene must explain.
+The result depends on the start, since an error at a coarse scale persists, and no λ suits all images. Therefore two
+PSFs are estimated, with different initial λ. The PSF whose scene needs fewer edges is the result: the scene of a wrong
+PSF must contain the rest of the blur.
 
 References
 ----------
@@ -49,9 +50,9 @@ from .models import Size, as_shape, coordinates, unit_sum
 _CONTRAST = 0.2  # standard deviation to which the image is scaled; all other values refer to it
 _LEAST_LAM = 1e-4  # limit of λ at all scales
 _STEPS, _LAST_STEPS = 10, 16  # iterations at each scale, and the additional ones at the finest
-_UNLIKE = 0.04  # largest difference of the PSFs of a trusted estimate
-_SIDE = 400  # largest side of the window that is read
-_FIRST_LAMS = (16e-3, 128e-3)  # of the estimates
+_UNLIKE = 0.04  # largest difference of the two PSFs of a reliable estimate
+_SIDE = 400  # largest side of the window that is used
+_FIRST_LAMS = (16e-3, 128e-3)  # the initial λ of each estimate
 
 
 def from_blurred(
@@ -66,38 +67,39 @@ def from_blurred(
     Parameters
     ----------
     image : (M, N) array
-        The blurred grey image. Of a large one the 400 x 400 pixels with the strongest edges are used, or more for a
+        The blurred grey image. For a large image the 400 x 400 pixels with the strongest edges are used, or more for a
         large PSF.
     size : int or (int, int), optional
-        Upper limit of the PSF's rows and columns: at least 3 and at most half the image. By default 61, or a quarter of
-        the image if that is less, and the PSF is cropped to what it needs. A size far too large makes it worse.
+        Upper limit of the PSF's rows and columns: at least 3 and at most half the image. By default it is 61, or a
+        quarter of the image if that is less, and the PSF is cropped. A far too large size degrades the estimate.
     grid : (int, int), optional
-        Also estimate how the PSF varies, at the centres of so many equal parts of the image: `PSFEstimate.map`. In
-        simulations of a camera that turns this restores 0.4 to 1 dB better than one PSF.
+        Also estimate how the PSF varies: `PSFEstimate.map` holds PSFs at the centres of this many rows and columns of
+        equal parts. In simulations of a rotating camera this restores 0.4 to 1 dB better than one PSF.
     progress : callable, optional
-        Called with (steps done, their number).
+        Called as ``progress(finished steps, all steps)``.
 
     Returns
     -------
     PSFEstimate
-        With its centre of gravity, to a pixel, at the centre, since the displacement cannot be known; where the size
-        then cuts it off, as near the centre as it fits.
-        ``details``: ``difference`` of the two PSFs that were estimated from different beginnings, in what they leave
-        of a picture: ‖(|ĥ₁| − |ĥ₂|) / |k|‖ / ‖|ĥ₁| / |k|‖; ``radius``, the root mean square distance of the PSF's light
-        from its centre.
-        ``status`` is DOUBTFUL if the PSFs differ: the image has too few sharp edges apart from the blur, or the blur
-        is not shift-invariant; if the radius is hardly a pixel, as of an image that is not blurred; and if noise
-        dominates.
+        Its centre of gravity is at the centre to within a pixel, since the displacement cannot be determined. If the
+        size would then cut the PSF off, the PSF is as near to the centre as possible.
+
+        ``details`` has two entries. ``difference`` is that of the two PSFs with different starts, weighted by the power
+        of a typical image: ‖(|ĥ₁| − |ĥ₂|) / |k|‖ / ‖|ĥ₁| / |k|‖. ``radius`` is the root mean square distance in pixels
+        of the PSF's light from its centre.
+
+        ``status`` is DOUBTFUL in three cases. The PSFs differ, since the image has too few sharp edges, or the blur is
+        not shift-invariant. The radius is below 1.5 pixels, as for an image that is not blurred. Noise dominates.
 
     Raises
     ------
     ValueError
-        If the image is constant, or too small for such PSFs.
+        If the image is constant, or too small for a PSF of this size.
 
     Notes
     -----
-    Images of texture without edges (a brick wall, grass), or with hardly any contrast, do not determine the PSF.
-    ``benchmarks/bench_blind.py`` measures how often the estimate is right.
+    Images of texture without edges (a brick wall, grass), or with little contrast, do not determine the PSF.
+    ``benchmarks/bench_blind.py`` measures how often the estimate is correct.
     """
     check_callback(progress, "progress", "steps", "all")
     whole, _ = grey(image)
@@ -149,12 +151,12 @@ def from_blurred(
 
 
 def _status(found: list[np.ndarray], h: np.ndarray, noise: float) -> tuple[PSFStatus, str, dict[str, float]]:
-    """The status of the PSF h that was taken of those found, its reasons and the evidence."""
+    """Return the status of the PSF h, which was chosen from `found`, with its reasons and the evidence."""
     radius = math.sqrt(sum(float((line**2 * h).sum()) for line in coordinates(h.shape)))
     difference = max(_difference(h, other) for other in found)
-    differ = f"PSFs from two beginnings differ by {difference:.2f} in what they leave of a picture"
+    differ = f"PSFs from two starts differ by {difference:.2f}, weighted by the power of a typical image"
     doubts = {
-        "the image is not blurred, so there is nothing to do, or too little of it shows the blur: the PSF's radius is "
+        "the image is not blurred, or too little of it shows the blur: the PSF's radius is "
         f"{radius:.1f} pixels (root mean square), 1.5 or more are needed": radius < 1.5,
         f"noise is {noise:.2f} of the image's standard deviation": noise > 0.2,
         f"{differ}, less than {_UNLIKE:g} is needed": difference >= _UNLIKE,
@@ -165,23 +167,23 @@ def _status(found: list[np.ndarray], h: np.ndarray, noise: float) -> tuple[PSFSt
 
 
 def _sharpest(y: np.ndarray) -> tuple[int, int]:
-    """The middle of the window of `_SIDE` pixels with the strongest edges."""
+    """Return the centre of the window of `_SIDE` pixels with the strongest edges."""
     steep = np.hypot(np.diff(y, axis=0, append=y[-1:]), np.diff(y, axis=1, append=y[:, -1:]))
-    # The mean gradient and not the largest: one lamp at night is not an edge everywhere.
+    # Use the mean gradient, not the largest, since one lamp at night is not an edge everywhere.
     mean = scipy.ndimage.uniform_filter(steep, [min(n, _SIDE) for n in y.shape], mode="constant")
     return np.unravel_index(mean.argmax(), y.shape)
 
 
 def _part(y: np.ndarray, centre: Sequence[float] | np.ndarray, side: int) -> np.ndarray:
-    """The part of an image, at most `side` pixels along each axis, around a place."""
+    """Return the part of an image around a point, at most `side` pixels along each axis."""
     top, left = (int(max(0, min(c - side / 2, n - side))) for c, n in zip(centre, y.shape, strict=True))
     return y[top : top + side, left : left + side]
 
 
 def _frame(y: np.ndarray, size: int, guess: bool, noise: float) -> int:
-    """The side of the frame in which a PSF of a size is estimated, with room for a centre that is not known yet.
+    """Return the side of the frame in which a PSF is estimated, with room for a centre that is still unknown.
 
-    A guessed size gives way to what an estimate at a coarse scale needs.
+    A default size (`guess`) is replaced by the size that an estimate at a coarse scale needs.
     """
     most = size if guess else 3 * size // 2 | 1
     if size <= 9:
@@ -201,7 +203,7 @@ def _resized(a: np.ndarray, by: float, least: int = 16) -> np.ndarray:
 
 
 def _estimated(y: np.ndarray, size: int, lam: float, noise: float) -> tuple[np.ndarray, float]:
-    """The PSF (size, size), from one first λ on, and the share of pixels with an edge in its scene."""
+    """Return the PSF (size, size) for an initial λ, and the share of pixels with an edge in its scene."""
     sizes = [size]
     while sizes[-1] > 5:
         sizes.append(math.ceil(sizes[-1] / math.sqrt(2)) | 1)
@@ -218,7 +220,7 @@ def _estimated(y: np.ndarray, size: int, lam: float, noise: float) -> tuple[np.n
 
 
 def _refined(scale: _Scale, h: np.ndarray, centred: bool = True) -> np.ndarray:
-    """The PSF after the last iterations, from h on."""
+    """Return the PSF after the last iterations, which start from h."""
     for _ in range(_LAST_STEPS):
         h = scale.iterated(h, scale.lam, 0.02)
         h = _centred(h) if centred else h
@@ -226,7 +228,7 @@ def _refined(scale: _Scale, h: np.ndarray, centred: bool = True) -> np.ndarray:
 
 
 class _Scale:
-    """The image at one scale, weighted in frequency, continued so that it wraps smoothly, and the two steps."""
+    """The image at one scale, weighted in frequency and continued periodically without steps, and the two steps."""
 
     def __init__(self, seen: np.ndarray, size: int, noise: float) -> None:
         self.size, rows_cols = size, seen.shape
@@ -239,16 +241,16 @@ class _Scale:
         self._seen = self._weight * self._torus.analyse(wrapped(seen, lengths))
         self._grown = self._torus.synthesise(self._seen)
         self._gradients, self._seen_part = _differences(self._grown), tuple(slice(n) for n in rows_cols)
-        self._inside = np.zeros(self._gradients.shape, bool)  # both pixels of a difference in the frame
+        self._inside = np.zeros(self._gradients.shape, bool)  # True if both pixels of a difference are in the frame
         self._inside[0, : rows_cols[0], : rows_cols[1] - 1] = True
         self._inside[1, : rows_cols[0] - 1, : rows_cols[1]] = True
 
     def iterated(self, h: np.ndarray, lam: float, faint: float) -> np.ndarray:
-        """The PSF after both steps, 1.9 times as far as they go, cleaned."""
+        """Return the cleaned PSF after both steps, with 1.9 times their change."""
         return _cleaned(np.maximum(1.9 * self.psf(self.scene(h, lam), h) - 0.9 * h, 0), faint)
 
     def scene(self, h: np.ndarray, lam: float) -> np.ndarray:
-        """Few edges: the least ‖W(h∗f − g)‖² + λ‖∇f‖₀."""
+        """Return a scene with few edges, which minimises ‖W(h∗f − g)‖² + λ‖∇f‖₀."""
         blur = self._weight * self._spectrum(h)
         right, power = blur.conj() * self._seen, abs(blur) ** 2
         f, beta = self._grown, 2 * lam  # the weight of the splitting
@@ -268,7 +270,9 @@ class _Scale:
         return f
 
     def edges(self, h: np.ndarray) -> float:
-        """The share of pixels with an edge in the scene; large if it explains a part of the blur."""
+        """Return the share of pixels with an edge in the scene; it is large if the scene contains a part of
+        the blur.
+        """
         steep = _differences(self.scene(h, self.lam)) * self._inside
         return float(((steep**2).sum(axis=0) > 1e-6).mean())
 
@@ -276,10 +280,11 @@ class _Scale:
         return self._torus.spectrum(h, [len(h) // 2] * 2, np.float32)
 
     def psf(self, f: np.ndarray, h: np.ndarray) -> np.ndarray:
-        """The PSF that takes f's gradients to those of g, from h on: the least ‖W(h∗∇f − ∇g)‖² + ridge ‖h‖², h ≥ 0.
+        """Return the PSF that maps the gradients of f to those of g: it minimises ‖W(h∗∇f − ∇g)‖² + ridge ‖h‖² with h ≥
+        0.
 
-        Only pixels of the frame count. Each of two rounds minimises a quadratic that touches the sum at h and lies
-        above it: the Toeplitz one of f's gradients seen everywhere.
+        Only pixels of the frame count. Each of two rounds minimises a quadratic upper bound that touches the objective
+        at h: the Toeplitz form for gradients of f that are visible everywhere.
         """
         spectra = self._weight * self._torus.analyse(_differences(f))
         lags = self._torus.synthesise((abs(spectra) ** 2).sum(axis=0))
@@ -292,14 +297,14 @@ class _Scale:
 
 
 def finest_scale(image: np.ndarray, size: int) -> _Scale:
-    """The part of an image with the strongest edges, for PSFs (size, size), both odd."""
+    """Return the part of an image with the strongest edges, for PSFs (size, size) of odd size."""
     y = _part(image, _sharpest(image), max(_SIDE, 6 * size))
     y = ((y - np.quantile(y, 1e-3)) * (_CONTRAST / y.std())).astype(np.float32)
     return _Scale(y, size, noise_level(y.astype(float)))
 
 
 class _Toeplitz:
-    """The quadratic ½ hᵀ(T + ridge) h − bᵀh of PSFs h (s, s), T Toeplitz."""
+    """The quadratic ½ hᵀ(T + ridge) h − bᵀh of PSFs h (s, s), where T is a Toeplitz matrix."""
 
     def __init__(self, lags: np.ndarray, ridge: float) -> None:
         size, self._ridge = (len(lags) + 1) // 2, np.float32(ridge)
@@ -308,11 +313,11 @@ class _Toeplitz:
         self._steepest = np.float32(abs(self._symbol).max() + ridge)
 
     def times(self, h: np.ndarray) -> np.ndarray:
-        """T h."""
+        """Return T h."""
         return self._torus.filter(h, self._symbol)
 
     def least(self, b: np.ndarray, h: np.ndarray) -> np.ndarray:
-        """Its minimum over h ≥ 0, from h on: 24 projected gradient steps with restarted momentum."""
+        """Return the minimum over h ≥ 0, by 24 projected gradient steps from h with restarted momentum."""
         ahead, pace = h, 1.0
         for _ in range(24):
             slope = self.times(ahead) + self._ridge * ahead - b
@@ -325,7 +330,7 @@ class _Toeplitz:
 
 
 def _differences(f: np.ndarray) -> np.ndarray:
-    """Differences (2, M, N) to the next column and to the next row of an image that wraps."""
+    """Return the differences (2, M, N) to the next column and to the next row of a periodic image."""
     out = np.empty((2, *f.shape), f.dtype)
     for to, lines in ((out[0].T, f.T), (out[1], f)):  # `np.diff` with an end would copy the image twice
         np.subtract(lines[1:], lines[:-1], out=to[:-1])
@@ -334,12 +339,14 @@ def _differences(f: np.ndarray) -> np.ndarray:
 
 
 def _window(a: np.ndarray, reach: int) -> np.ndarray:
-    """The pixels up to `reach` around the first pixel of an image that wraps."""
+    """Return the pixels up to `reach` around the first pixel of a periodic image."""
     return np.roll(a, [reach] * 2, (0, 1))[: 2 * reach + 1, : 2 * reach + 1]
 
 
 def _cleaned(h: np.ndarray, faint: float) -> np.ndarray:
-    """A PSF of unit sum without pixels below `faint` of the largest and parts of less than a tenth of the sum."""
+    """Return a PSF of unit sum without pixels below `faint` of the largest, and without parts of less than a tenth of
+    the sum.
+    """
     h = np.where(h < max(faint * float(h.max()), 0.0), 0, h)
     parts, n = scipy.ndimage.label(h > 0, np.ones((3, 3)))
     size = scipy.ndimage.sum_labels(h, parts, np.arange(n + 1))
@@ -347,17 +354,17 @@ def _cleaned(h: np.ndarray, faint: float) -> np.ndarray:
 
 
 def _moved(h: np.ndarray, by: np.ndarray) -> np.ndarray:
-    """A PSF moved by whole pixels."""
+    """Return a PSF shifted by whole pixels."""
     return unit_sum(scipy.ndimage.shift(h, by, order=0)) if by.any() else h
 
 
 def _centred(h: np.ndarray) -> np.ndarray:
-    """Its centre of gravity moved to the centre."""
+    """Return a PSF whose centre of gravity is at its centre, to within a pixel."""
     return _moved(h, -np.rint(centre_of_gravity(h)))
 
 
 def _into(h: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The shortest move (2,) after which the centre of the frame, of that shape, holds as much light as possible."""
+    """Return the shortest shift (2,) after which the central part of that shape holds as much light as possible."""
     by = []
     for axis, length in enumerate(shape):
         line, middle = h.sum(axis=1 - axis), (len(h) - 1) // 2 - (length - 1) // 2
@@ -367,14 +374,16 @@ def _into(h: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _alike(h: np.ndarray, other: np.ndarray) -> float:
-    """The largest correlation of two PSFs over all displacements by whole pixels."""
+    """Return the largest correlation of two PSFs over all shifts by whole pixels."""
     room = [2 * n for n in h.shape]
     correlation = scipy.fft.irfft2(scipy.fft.rfft2(h, room).conj() * scipy.fft.rfft2(other, room), room)
     return float(correlation.max() / np.sqrt((h**2).sum() * (other**2).sum()))
 
 
 def _difference(h: np.ndarray, other: np.ndarray) -> float:
-    """How much two PSFs differ in what they leave of a picture (power 1/|k|²), wherever their centres are."""
+    """Return the relative difference of two PSFs, weighted by the power of a typical image (1/|k|²), whatever their
+    centres.
+    """
     n = max(128, 2 * len(h))
     squares = scipy.fft.fftfreq(n)[:, None] ** 2 + scipy.fft.fftfreq(n) ** 2
     squares[0, 0] = np.inf

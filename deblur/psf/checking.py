@@ -1,15 +1,17 @@
 """Check a PSF against a blurred image without knowing the scene.
 
-Three properties are tested. (1) Does the image's power agree with that of a scene blurred by this PSF (`spectra`)?
-Where the PSF's spectrum is near zero the image should hold noise alone, and no other size of the PSF, nor its mirror
-image, should explain the power better. (2) Is the PSF rotated by 180 degrees? The power spectra are then equal, but
-deconvolution with the wrong one smears edges, so that the restored gradients are less sparse: their sum of absolute
-values, at equal sum of squares, is larger. (3) Is the PSF's centre of gravity at its centre? Otherwise the restored
-image is displaced.
+Three properties are tested.
 
-Of volumes, the sums over the planes are compared: the sum of a blurred volume is its sum, blurred by the PSF's sum.
+1. Does the power of the image agree with that of a scene blurred by this PSF (`spectra`)? Where the spectrum of the PSF
+   is near zero the image should contain only noise. No other size of the PSF, nor its mirror image, should explain the
+   power better.
+2. Is the PSF rotated by 180 degrees? The power spectra are then equal, but deconvolution with the wrong PSF smears
+   edges, so that the restored gradients are less sparse: at an equal sum of squares, their sum of absolute values is
+   larger.
+3. Is the PSF's centre of gravity at its centre? Otherwise the restored image is displaced.
 
-``benchmarks/bench_psf.py`` measures the thresholds on hundreds of right and wrong PSFs.
+For volumes the sums over the planes are compared, since the sum of a blurred volume is the volume's sum blurred by the
+PSF's sum. ``benchmarks/bench_psf.py`` measures the thresholds on hundreds of right and wrong PSFs.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ from .models import unit_sum
 from .shaping import cut_off_noise, resample
 from .spectra import PictureSpectrum, compressed
 
-_SCALES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25, 1.4, 1.7, 2.0)  # sizes of the PSF, over its own, to compare
-_LIKELIER = 40.0  # log-likelihood ratio from which on another size or the mirror image is called better
-_DEPTH = 0.35  # least depth of the other one's zeros in the image, relative to what they should have
-_ASYMMETRIC = 0.15  # ‖h − rotated h‖/‖h‖ from which on a rotation matters
+_SCALES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25, 1.4, 1.7, 2.0)  # sizes to compare, relative to that of the PSF
+_LIKELIER = 40.0  # least log-likelihood ratio for another size or the mirror image to count as better
+_DEPTH = 0.35  # least depth of that PSF's zeros in the image, relative to the expected depth
+_ASYMMETRIC = 0.15  # least ‖h − rotated h‖/‖h‖ at which a rotation matters
 
 
 class Verdict(enum.Enum):
-    """The result of a check; the value explains it."""
+    """The result of a check; its value explains it."""
 
     FITS = "the image's spectrum has the zeros of this PSF"
     NOTHING_AGAINST = "inconclusive: no evidence for or against this PSF"
@@ -48,23 +50,27 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class PSFCheck:
-    """Whether a PSF fits an image, and the evidence. `deblur.plot.psf_check` draws it.
+    """The result of `check`: whether a PSF fits an image, and the evidence. `deblur.plot.psf_check` draws it.
 
     Attributes
     ----------
     verdict : Verdict
         ``verdict.ok`` is False if the evidence against the PSF is strong.
     findings : tuple of str
-        Each with advice.
+        The findings, each with advice.
     details : mapping
-        ``evidence``: log-likelihood of the PSF over a sharp image's; ``depth`` of its zeros in the image, 1 if the
-        image was blurred by it; ``at_zeros``: the image's power over the model's where the PSF's spectrum is near zero;
-        ``scale``: the size of the PSF, over its own, that explains the spectrum best, and ``scale_evidence``;
-        ``rotation``: the logarithm of the gradients' sum with the rotated PSF over that with this one, below zero
-        if the rotated one is better; ``asymmetry``; ``centre``: the PSF's centre of gravity, along each axis.
-    psf, frequencies, power, model : arrays
-        The PSF (m, n), of a volume its sum over the planes, the frequencies (k, 2) in cycles per pixel, the image's
-        power there (k,) and the model's (k,).
+        ``evidence`` is the log-likelihood ratio of the PSF and a sharp image. ``depth`` is the depth of the PSF's zeros
+        in the image; it is 1 if the image was blurred by the PSF. ``at_zeros`` is the power of the image over that of
+        the model where the PSF's spectrum is near zero. ``scale`` is the relative size of the PSF that explains the
+        spectrum best, with ``scale_evidence``. ``rotation`` is the logarithm of the sum of gradients with the rotated
+        PSF over that with this PSF; it is negative if the rotated PSF is better. ``asymmetry`` is ‖h − rotated h‖/‖h‖.
+        ``centre`` is the position of the PSF's centre of gravity along each axis, relative to its centre.
+    psf : (m, n) array
+        The PSF; for a volume its sum over the planes.
+    frequencies : (k, 2) array
+        Spatial frequencies in cycles per pixel.
+    power, model : (k,) arrays
+        The power of the image and of the model at these frequencies.
     """
 
     verdict: Verdict
@@ -91,30 +97,30 @@ class PSFCheck:
 
 
 def check(image: Any, psf: Any) -> PSFCheck:
-    """Test whether a PSF fits a blurred image, and if not, why.
+    """Test whether a PSF fits a blurred image, and find the reason if it does not.
 
     Parameters
     ----------
     image : (M, N) or (P, M, N) array
-        The blurred image, at least 64 rows and columns. Of a larger one the
-        middle 512 x 512 pixels are used.
+        The blurred image, with at least 64 rows and columns. Only the central 512 x 512 pixels of a larger image are
+        used.
     psf : (m, n) or (p, m, n) array
+        The PSF.
 
     Returns
     -------
     PSFCheck
-        ``print`` it for the findings; ``check.verdict.ok`` is False if the
-        evidence against the PSF is strong.
+        ``print`` shows the findings; ``verdict.ok`` is False if the evidence against the PSF is strong.
 
     Raises
     ------
     ValueError
-        If the image is too small or of one brightness, or the array is no PSF.
+        If the image is too small or constant, the PSF is larger than the image, or the array is not a PSF.
 
     Notes
     -----
     The width of a PSF without zeros in its spectrum, such as a Gaussian, cannot be checked. A displaced PSF only
-    displaces the restored image.
+    displaces the restored image, so it does not count as wrong.
 
     Examples
     --------
@@ -180,7 +186,9 @@ def check(image: Any, psf: Any) -> PSFCheck:
 
 
 def defect(psf: np.ndarray, origin: tuple[int, ...]) -> str | None:
-    """A warning with advice if a PSF turns light into dark, or displaces a volume by a voxel or more, else None."""
+    """Return a warning with advice if a PSF turns light into dark, or displaces a volume by more than 0.75 voxels; else
+    None.
+    """
     if psf.sum() < -1e-12 * np.abs(psf).sum():
         return "sums to less than zero, which turns light into dark: subtract its background or negate it"
     if psf.ndim < 3:
@@ -196,19 +204,22 @@ def defect(psf: np.ndarray, origin: tuple[int, ...]) -> str | None:
 
 
 def checked_picture(image: Any) -> np.ndarray:
-    """A grey image (M, N) that can say something about a PSF; ValueError otherwise."""
+    """Return a grey image (M, N) that is suitable to check a PSF; raise ValueError for any other image."""
     picture, _ = grey(image)
     if min(picture.shape) < 64:
         raise ValueError(f"an image of shape {picture.shape} is too small to check a PSF; 64 x 64 are needed")
     if not np.ptp(picture) > 0:
-        raise ValueError("the image is of one brightness: every PSF fits it")
+        raise ValueError("the image is constant: every PSF fits it")
     return picture
 
 
 def mismatch(image: np.ndarray, psf: np.ndarray) -> str | None:
-    """A warning with advice if the PSF holds noise that was cut off at zero, or if the middle of an image (M, N) shows
-    clearly that the PSF is rotated or of another size, else None. It runs unasked in every restoration: it takes a few
-    hundredths of a second and needs more evidence than `check`."""
+    """Return a warning with advice if the PSF clearly does not fit an image (M, N), else None.
+
+    It is given if the PSF contains noise that was cut off at zero, or if the centre of the image shows that the PSF is
+    rotated or of another size. Every restoration calls this function, so it takes only a few hundredths of a second,
+    and needs more evidence than `check`.
+    """
     if image.ndim != 2 or min(image.shape) < 128 or max(psf.shape) < 3 or psf.min() < 0 or not psf.sum() > 0:
         return None
     if noise := cut_off_noise(psf):
@@ -221,7 +232,7 @@ def mismatch(image: np.ndarray, psf: np.ndarray) -> str | None:
         rotation = _sparsity_gain(picture, h, spectrum.noise)
         if rotation < -0.03:
             return f"rotated by 180 degrees it restores sparser edges ({100 * rotation:+.1f} %): try psf[::-1, ::-1]"
-    if min(image.shape) < 360 or not _has_lobes(h):  # too few frequencies to tell the size
+    if min(image.shape) < 360 or not _has_lobes(h):  # too few frequencies to determine the size
         return None
     scales = [s for s in _SCALES if abs(math.log(s)) > 0.3 and max(h.shape) * s <= spectrum.side]
     transfers = np.stack([spectrum.transfer(resample(h, s)) for s in [*scales, 1.0]])
@@ -242,29 +253,33 @@ def _other_size(scale: float, evidence: float) -> str:
 
 
 def _likeliest(spectrum: PictureSpectrum, own: float, transfers: dict[float, np.ndarray]) -> tuple[float, float, float]:
-    """(key, log-likelihood ratio against the PSF itself, depth of the zeros) of the PSF that explains the image best;
-    (1, 0, 0) if none is likelier than the PSF itself."""
+    """Return (key, log-likelihood ratio to the PSF itself, depth of the zeros) of the PSF that explains the image best.
+
+    Return (1, 0, 0) if none is likelier than the PSF itself.
+    """
     ratios = {key: spectrum.against(spectrum.fit(transfer)[0], own) for key, transfer in transfers.items()}
     key = max(ratios, key=ratios.__getitem__, default=1.0)
     return (key, ratios[key], spectrum.depth(transfers[key])) if ratios.get(key, 0.0) > 0 else (1.0, 0.0, 0.0)
 
 
 def _has_lobes(h: np.ndarray) -> bool:
-    """Whether its spectrum rises again beyond a zero, along an axis; otherwise its size cannot be measured."""
+    """Return True if the spectrum rises again beyond a zero along an axis; otherwise the size cannot be measured."""
     power = np.abs([scipy.fft.rfft(h.sum(axis=axis), 4 * max(h.shape)) for axis in (0, 1)]) ** 2
     return bool(((power > 10 * np.minimum.accumulate(power, axis=1)) & (power > 1e-3)).any())
 
 
 def _asymmetry(h: np.ndarray) -> float:
-    """‖h − rotated h‖/‖h‖ at the displacement where they agree best."""
+    """Return ‖h − rotated h‖/‖h‖ at the displacement with the best agreement."""
     size = [2 * n for n in h.shape]
-    # The correlation with the rotated h is h ∗ h.
+    # The correlation of h with the rotated h is h ∗ h.
     overlap = scipy.fft.irfft2(scipy.fft.rfft2(h, s=size) ** 2, s=size).max()
     return math.sqrt(max(2 - 2 * float(overlap) / float((h**2).sum()), 0.0))
 
 
 def _sparsity_gain(picture: np.ndarray, h: np.ndarray, noise: float) -> float:
-    """The logarithm of the gradients' normalised sum after deconvolution with the rotated PSF over that with h."""
+    """Return the logarithm of the normalised sum of gradients after deconvolution with the rotated PSF over that with
+    h.
+    """
     m, n = picture.shape
     reach = [min(s, k // 4) for s, k in zip(h.shape, (m, n), strict=True)]
     to_edge = (1 + np.minimum(np.arange(k), np.arange(k)[::-1]) for k in (m, n))
@@ -277,7 +292,7 @@ def _sparsity_gain(picture: np.ndarray, h: np.ndarray, noise: float) -> float:
     for psf in (h, h[::-1, ::-1]):
         k = scipy.fft.rfft2(psf, s=(m, n))
         f = scipy.fft.irfft2(g * k.conj() / (np.abs(k) ** 2 + 2 * noise / gradient * rough + 1e-9), s=(m, n))
-        # The PSF's corner is its origin here, so that the border is left out on all sides.
+        # The corner of the PSF is its origin here, so the border is left out on all sides.
         f = f[2 * reach[0] : m - 2 * reach[0], 2 * reach[1] : n - 2 * reach[1]]
         if f.size == 0:
             return 0.0

@@ -1,8 +1,8 @@
 """Measure the edge spread of a straight, slightly slanted edge.
 
-A slanted edge crosses each row of pixels at another fraction of a pixel, so that all rows together sample the edge
-spread many times per pixel, as in ISO 12233 (P. D. Burns, "Slanted-edge MTF for digital camera and scanner analysis",
-Proc. IS&T PICS, 2000).
+A slanted edge crosses each row of pixels at a different fraction of a pixel. All rows together therefore sample the
+edge spread many times per pixel, as in ISO 12233 (P. D. Burns, "Slanted-edge MTF for digital camera and scanner
+analysis", Proc. IS&T PICS, 2000).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..device import unwrapped
 Region = tuple[int, int, int, int]
 
 _BIN = 0.125  # width of the bins of the edge spread in pixels
-_CONTRAST = 10.0  # least difference of the two sides over the noise
+_CONTRAST = 10.0  # least difference of the two sides, in standard deviations of the noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +35,13 @@ class Edge:
     noise : float
         Standard deviation of a pixel.
     region : (top, bottom, left, right)
+        The region of the image that holds the edge.
     overshoot : float
-        How far the edge spread exceeds the two sides, over the contrast.
+        The largest excess of the edge spread over the two sides, relative to the contrast.
     clipped : bool
-        Whether a side is saturated or cut off at black.
+        True if a side is saturated or cut off at black.
     rise : float
-        Pixels from 10 % to 90 % of the contrast.
+        The distance in pixels from 10 % to 90 % of the contrast.
     """
 
     normal: np.ndarray
@@ -55,17 +56,17 @@ class Edge:
 
     @property
     def angle(self) -> float:
-        """Degrees from the nearest row, column or diagonal of the pixels."""
+        """The angle in degrees to the nearest of rows, columns and diagonals of the pixels."""
         turn = math.degrees(math.atan2(abs(self.normal[0]), abs(self.normal[1])))
         return min(abs(turn - a) for a in (0, 45, 90))
 
     def moved(self, by: float) -> Edge:
-        """The same edge with distances increased by a number of pixels."""
+        """Return the same edge with its distances increased by a number of pixels."""
         return replace(self, t=self.t + by)
 
 
 def edges_in(image: np.ndarray, region: Any) -> list[Edge]:
-    """The edges in the given regions of an image (M, N), or in the region that looks most like an edge."""
+    """Return the edges in the given regions of an image (M, N), or in the region that looks most like an edge."""
     if region is None:
         return [_found(image)]
     given = unwrapped(region, "region")
@@ -76,7 +77,7 @@ def edges_in(image: np.ndarray, region: Any) -> list[Edge]:
     for top, bottom, left, right in regions:
         where = f"the region (top, bottom, left, right) = ({top}, {bottom}, {left}, {right})"
         if not (0 <= top < bottom <= m and 0 <= left < right <= n):
-            raise ValueError(f"{where} does not lie in an image of {m} x {n} pixels")
+            raise ValueError(f"{where} is not inside an image of {m} x {n} pixels")
         if min(bottom - top, right - left) < 16:
             raise ValueError(f"{where} is too small; take at least 16 x 16, better 60 x 60")
     edges = [_measured(image, one) for one in regions]
@@ -88,7 +89,7 @@ def edges_in(image: np.ndarray, region: Any) -> list[Edge]:
 
 
 def _found(image: np.ndarray) -> Edge:
-    """The edge of the part that looks most like two plain sides of one straight slanted edge."""
+    """Return the edge of the part that looks most like two plain sides of one straight slanted edge."""
     smooth = scipy.ndimage.gaussian_filter(image, 1.5)
     dy, dx = np.gradient(smooth)
     candidates: list[tuple[float, Region]] = []
@@ -109,7 +110,7 @@ def _found(image: np.ndarray) -> Edge:
         try:
             edge = _measured(image, region)
         except ValueError as error:
-            refused = refused or f". The likeliest part was refused: {error}"
+            refused = refused or f". The likeliest part was rejected: {error}"
             continue
         # Texture and bends act like noise; more pixels reduce their effect.
         spoilt = (edge.noise / (float(np.ptp(edge.level)) or 1.0) + 1e-3) / math.sqrt(region[1] - region[0])
@@ -165,7 +166,7 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
 
 
 def _distances(part: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """Each pixel's distance from the edge (m, n), and the edge's normal (2,), from dark to bright."""
+    """Return the distance of each pixel from the edge (m, n), and the normal of the edge (2,), from dark to bright."""
     dy, dx = np.gradient(scipy.ndimage.gaussian_filter(part, 1.0))
     upright = bool((dx**2).sum() >= (dy**2).sum())
     a = part if upright else part.T
@@ -175,7 +176,7 @@ def _distances(part: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     rows, cols = np.arange(len(a)), np.arange(a.shape[1])[2:-2]
     strength = weight.max(axis=1)
     if not strength.max() > 0:
-        raise ValueError(f"there is no edge in {where}: all is of one brightness")
+        raise ValueError(f"there is no edge in {where}: it is constant")
     use = strength > 0.3 * np.median(strength)
     at = cols[weight.argmax(axis=1)].astype(float)
     line = _robust_line(rows[use], at[use], 1)
@@ -193,7 +194,7 @@ def _distances(part: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"there is no edge in {where} that goes from side to side; take another part")
     curve = _robust_line(rows[use], at[use], 2)
     scatter = float(np.median(np.abs(at[use] - np.polyval(curve, rows[use])))) / 0.6745
-    if scatter > 5.3:  # more than a row's noise displaces its centre in a usable image
+    if scatter > 5.3:  # more than noise displaces the centre of a row in a usable image
         raise ValueError(f"no straight edge is in {where}: it scatters by {scatter:.1f} pixels; take two plain sides")
     bend = abs(curve[0]) * (len(a) / 2) ** 2
     certain = 20 * scatter / math.sqrt(use.sum())
@@ -206,7 +207,7 @@ def _distances(part: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _robust_line(x: np.ndarray, y: np.ndarray, degree: int) -> np.ndarray:
-    """The coefficients of a polynomial by least squares, fitted again three times without outliers."""
+    """Return the coefficients of a least-squares polynomial, fitted again three times without outliers."""
     kept = np.ones(len(x), bool)
     fit = np.polyfit(x, y, degree)
     for _ in range(3):
@@ -219,15 +220,15 @@ def _robust_line(x: np.ndarray, y: np.ndarray, degree: int) -> np.ndarray:
 
 
 def transfer(edge: Edge, unit: float) -> dict[str, Any]:
-    """Edge spread, times a unit, line spread and MTF as ISO 12233 computes them, at every quarter of a pixel."""
+    """Return edge spread (times a unit), line spread and MTF as in ISO 12233, at every quarter of a pixel."""
     step = 0.25
     n = 2 * int(min(-edge.t.min(), edge.t.max(), 32.0) / step) - 2
     t = (np.arange(n) - n / 2 + 0.5) * step
-    spread = np.interp(t, edge.t, edge.level)  # between the two bins of half that width
+    spread = np.interp(t, edge.t, edge.level)  # interpolates between two bins of half that width
     line = np.gradient(spread, step)
     frequency = np.fft.rfftfreq(n, step)
     mtf = np.abs(np.fft.rfft(line * np.hamming(n)))
-    mtf = mtf / mtf[0] / np.maximum(np.sinc(2 * step * frequency), 0.1)  # the central difference's own
+    mtf = mtf / mtf[0] / np.maximum(np.sinc(2 * step * frequency), 0.1)  # without the MTF of the central difference
     mtf50 = math.nan
     below = np.flatnonzero(mtf < 0.5)
     if len(below) and below[0] > 0:

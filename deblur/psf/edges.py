@@ -1,16 +1,16 @@
-"""The PSF from slanted edges.
+"""Measure the PSF from slanted edges.
 
-Across a straight edge an image shows the PSF integrated along the edge and accumulated across it: the edge spread,
-which `edge_spread` measures.
+Across a straight edge an image shows the edge spread: the PSF integrated along the edge and accumulated across it.
+`edge_spread` measures it.
 
-If the PSF is round, one edge determines it: Abel's integral equation relates its profile to the line spread. A stable
-form of the solution is used: the PSF is a sum, with non-negative weights, of Gaussians and, if that explains the edge
-significantly better, of discs or Airy patterns of all widths. The edge spread of each on the pixels is known, and
-non-negative least squares finds the weights. Two edges of different directions give an elliptical PSF, three its
-direction as well.
+If the PSF is round, one edge determines it, since Abel's integral equation relates its profile to the line spread. A
+stable form of the solution is used. The PSF is a sum of Gaussians of all widths with non-negative weights. If discs or
+Airy patterns explain the edge significantly better, they are added. The edge spread of each of them on the pixels is
+known, and non-negative least squares determines the weights. Two edges with different directions determine an
+elliptical PSF; three edges also determine its direction.
 
-The result is the blur that turns an ideal edge, each of whose pixels holds its bright part, into the image. It does not
-contain the pixels' aperture, like the blur of a sharp photograph; the MTF by ISO 12233 does.
+The result is the blur between an ideal edge, whose pixels hold their bright part, and the image. Like the blur of a
+sharp photograph, it does not contain the aperture of the pixels. The MTF by ISO 12233 does.
 """
 
 from __future__ import annotations
@@ -35,22 +35,21 @@ def from_edge(image: Any, region: Region | Sequence[Region] | None = None, size:
     Parameters
     ----------
     image : (M, N) array
-        In any unit that is proportional to light (no tone curve, no sharpening).
+        The image, in any unit that is proportional to light (no tone curve, no sharpening).
     region : (top, bottom, left, right) or a sequence of them, optional
-        Rows and columns, the latter not included, of a part that holds one
-        edge and its two plain sides. Found by default. Two regions with
-        edges of different directions give an elliptical PSF whose axes lie
-        along rows and columns (or along the edges, if these are diagonal),
-        three or more also its direction.
+        Rows and columns (bottom and right are not included) of a part with one edge and its two plain sides; found by
+        default. Two regions with edges of different directions determine an elliptical PSF whose axes are along rows
+        and columns (or along the edges, if these are diagonal). Three or more also determine its direction.
     size : int or (int, int), optional
-        Rows and columns of the PSF; by default the smallest that holds 99.9 % of its light.
+        Rows and columns of the PSF; by default the smallest size with 99.9 % of its light.
 
     Returns
     -------
     PSFEstimate
-        ``details``: ``edges``, ``angle`` of each in degrees from the pixels' rows, columns or diagonals, ``regions``,
-        ``mtf50`` in cycles per pixel; ``distance``, ``edge_spread`` and ``line_spread`` (b,), ``frequency`` and
-        ``mtf`` (f,) of the first edge; ``stretch``, the longest width over the shortest.
+        ``details`` has the number of ``edges``, and the ``angle`` of each in degrees from the nearest of the pixels'
+        rows, columns and diagonals; the ``regions``; ``mtf50`` in cycles per pixel; ``distance``, ``edge_spread`` and
+        ``line_spread`` (b,), and ``frequency`` and ``mtf`` (f,), of the first edge; ``stretch``, the longest width over
+        the shortest; and ``fwhm`` in pixels.
 
     Raises
     ------
@@ -59,7 +58,7 @@ def from_edge(image: Any, region: Region | Sequence[Region] | None = None, size:
 
     Notes
     -----
-    From one edge a round PSF is assumed, which excludes motion and astigmatism.
+    With one edge a round PSF is assumed, which excludes motion and astigmatism.
 
     Examples
     --------
@@ -80,13 +79,13 @@ def from_edge(image: Any, region: Region | Sequence[Region] | None = None, size:
     edges = [_aligned(edge, shape, form) for edge in edges]
     fit, ambiguity = _simplest(edges, shape, form)
     draws = fit.drawn(np.random.default_rng(0))
-    # NNLS selects few profiles, depending on the noise; the mean of the draws is smoother.
+    # NNLS selects few profiles, which depend on the noise. The mean over the draws is smoother.
     psf = unit_sum((fit.psf(fit.weights) + draws.sum(axis=0)) / (1 + len(draws)))
     scatter = float(np.sqrt(((draws - psf) ** 2).sum(axis=(1, 2)).mean() / (psf**2).sum()))
-    error = math.hypot(scatter, 0.015, 0.5 * ambiguity)  # 0.015: not shown by the draws, from simulations
+    error = math.hypot(scatter, 0.015, 0.5 * ambiguity)  # 0.015: found by simulations, not contained in the draws
     overshoot = max(edge.overshoot for edge in edges)
     over = f"{100 * overshoot:.0f} %"
-    uneven = "no PSF that falls outwards explains the edge: another PSF, uneven sides or values not linear in light"
+    uneven = "no PSF that decreases outwards explains the edge: another PSF, uneven sides or values not linear in light"
     rough = {uneven: fit.data_residual > 3}
     clipped = any(edge.clipped for edge in edges)
     doubtful = {f"the edge overshoots by {over}: it was sharpened; use raw data": overshoot > 0.04}
@@ -102,7 +101,7 @@ def from_edge(image: Any, region: Region | Sequence[Region] | None = None, size:
 
 
 def ideal(t: np.ndarray, normal: np.ndarray) -> np.ndarray:
-    """The bright part of a pixel whose centre lies at a distance t from an ideal edge."""
+    """Return the bright part of a pixel whose centre is at a distance t from an ideal edge."""
     long, short = sorted(np.abs(normal), reverse=True)
     short = max(short, 1e-6)
 
@@ -114,14 +113,14 @@ def ideal(t: np.ndarray, normal: np.ndarray) -> np.ndarray:
 
 
 def _distance(shape: tuple[int, ...], form: np.ndarray, fine: int = 1) -> np.ndarray:
-    """|form x| at `fine` x `fine` points x of each pixel."""
+    """Return |form x| at `fine` x `fine` points x of each pixel."""
     offsets = (np.arange(fine) + 0.5) / fine - 0.5
     at = np.meshgrid(*(np.add.outer(line, offsets).ravel() for line in coordinates(shape)), indexing="ij")
     return np.linalg.norm(np.tensordot(form, at, 1), axis=0)
 
 
 def _profiles(shape: tuple[int, ...], form: np.ndarray, kind: str) -> np.ndarray:
-    """PSFs (k, m, n), each with a sum of one: Gaussians and, if the kind is "airys" or "discs", those as well."""
+    """Return PSFs (k, m, n) with sum one: Gaussians and, if the kind is "airys" or "discs", these as well."""
     reach = min(shape) / 2 * float(np.linalg.norm(form, -2))
     distance = _distance(shape, form)
     widths = np.geomspace(0.35, max(reach / 2, 0.7), 16)[:, None, None]
@@ -130,7 +129,7 @@ def _profiles(shape: tuple[int, ...], form: np.ndarray, kind: str) -> np.ndarray
         parts.append(airy_profile(distance, np.geomspace(1.0, max(reach, 1.5), 24)[:, None, None]))
     elif kind == "discs":
         radii, n = np.arange(0.5, reach + 0.25, 0.35)[:, None, None], 6
-        # Soft over one fine cell, so that the area changes smoothly with the radius.
+        # The edge of a disc is soft over one fine cell, so that its area changes smoothly with the radius.
         inside = np.clip((radii - _distance(shape, form, n)) * n + 0.5, 0, 1)
         discs = inside.reshape(len(radii), shape[0], n, shape[1], n).sum(axis=(2, 4))
         parts += [delta(shape)[None], discs]
@@ -140,27 +139,27 @@ def _profiles(shape: tuple[int, ...], form: np.ndarray, kind: str) -> np.ndarray
 
 @functools.lru_cache(maxsize=8)
 def _pixel_spreads(edge: Edge, shape: tuple[int, ...]) -> np.ndarray:
-    """The edge spread of each pixel of a PSF at the edge's distances: (b, m n)."""
+    """Return the edge spread of each pixel of a PSF at the distances of the edge, (b, m n)."""
     y, x = coordinates(shape)
     return ideal(edge.t[:, None] - (y * edge.normal[0] + x * edge.normal[1]).ravel(), edge.normal)
 
 
 def _spreads(edge: Edge, parts: np.ndarray) -> np.ndarray:
-    """The edge spread of each part (k, m, n) of a PSF: (b, k)."""
+    """Return the edge spread of each part (k, m, n) of a PSF, (b, k)."""
     return _pixel_spreads(edge, parts.shape[1:]) @ parts.reshape(len(parts), -1).T
 
 
 class _ProfileFit:
-    """Non-negative weights of profiles that explain edges."""
+    """Non-negative weights of profiles, fitted to edges."""
 
     def __init__(self, edges: list[Edge], shape: tuple[int, ...], form: np.ndarray, kind: str) -> None:
         self.parts = _profiles(shape, form, kind)
-        # For each edge its own dark level and slope, of either sign.
+        # Each edge has its own dark level and slope, of either sign.
         blocks, nuisance, right = [], [], []
         for edge in edges:
             end = max(len(edge.level) // 8, 1)
             dark, bright = float(np.median(edge.level[:end])), float(np.median(edge.level[-end:]))
-            # 5e-4 of the contrast: what binning changes.
+            # 5e-4 of the contrast is the error of the binning.
             weight = 1 / np.hypot(edge.noise / np.sqrt(edge.count), 5e-4 * (bright - dark))
             own = np.stack([np.ones_like(edge.t), edge.t / np.abs(edge.t).max()], axis=1)
             scale = (bright - dark) * weight[:, None]
@@ -175,29 +174,31 @@ class _ProfileFit:
         self.square = float(((self.right - self.explained) ** 2).sum())
 
     def solved(self, right: np.ndarray) -> np.ndarray:
-        """The weights that explain `right` best."""
+        """Return the weights that explain `right` best."""
         return scipy.optimize.nnls(self.r, self.q.T @ right)[0]
 
     @property
     def data_residual(self) -> float:
-        """Root mean square of the residual over the noise."""
+        """Root mean square of the residual, in standard deviations of the noise."""
         return math.sqrt(self.square / len(self.right))
 
     def psf(self, weights: np.ndarray) -> np.ndarray:
         return unit_sum(np.einsum("k,kmn->mn", weights[: len(self.parts)], self.parts))
 
     def drawn(self, rng: np.random.Generator) -> np.ndarray:
-        """16 PSFs (16, m, n) of a bootstrap, with the noise and the residual."""
+        """Return 16 PSFs (16, m, n) of a bootstrap with the noise and the residual."""
         noise = max(1.0, self.data_residual) * rng.standard_normal((16, len(self.right)))
         return np.stack([self.psf(self.solved(self.explained + n)) for n in noise])
 
 
 def _simplest(edges: list[Edge], shape: tuple[int, ...], form: np.ndarray) -> tuple[_ProfileFit, float]:
-    """The fit by Gaussians alone, unless Airy patterns or discs are significantly better, and the largest relative
-    difference of its PSF from those of the fits that are as good: an edge hardly distinguishes a narrow Gaussian from a
-    disc of its width."""
+    """Return the fit by Gaussians alone, or a significantly better one with Airy patterns or discs, and its ambiguity.
+
+    The ambiguity is the largest relative difference of its PSF from the PSFs of equally good fits. An edge hardly
+    distinguishes a narrow Gaussian from a disc of the same width.
+    """
     fits = [_ProfileFit(edges, shape, form, kind) for kind in ("bells", "airys", "discs")]
-    fit, chance = fits[0], 20.0  # improvement of χ² from which on the others are preferred
+    fit, chance = fits[0], 20.0  # least improvement of χ² for which another fit is preferred
     for other in fits[1:]:
         if other.square + chance * max(1.0, other.data_residual**2) < fit.square:
             fit = other
@@ -208,7 +209,7 @@ def _simplest(edges: list[Edge], shape: tuple[int, ...], form: np.ndarray) -> tu
 
 
 def _form_of(edges: list[Edge], shape: tuple[int, ...]) -> tuple[np.ndarray, str]:
-    """The matrix (2, 2) of determinant one that makes the PSF's ellipse a circle, and how it was found."""
+    """Return the matrix (2, 2) of determinant one that maps the PSF's ellipse to a circle, and how it was found."""
     if len(edges) == 1:
         return np.eye(2), "one edge, and a round PSF is assumed"
     frame, words = np.eye(2), "rows and columns"
@@ -227,12 +228,14 @@ def _form_of(edges: list[Edge], shape: tuple[int, ...]) -> tuple[np.ndarray, str
 
     options = {"initial_simplex": simplex, "xatol": 0.002, "fatol": math.inf, "maxfev": 60}
     found = form(scipy.optimize.minimize(data_residual, simplex[0], method="Nelder-Mead", options=options).x)
-    also = f"; its axes are taken to lie along {words}" if len(edges) == 2 else ""
+    also = f"; its axes are assumed to be along {words}" if len(edges) == 2 else ""
     return found, f"{len(edges)} edges{also}"
 
 
 def _aligned(edge: Edge, shape: tuple[int, ...], form: np.ndarray) -> Edge:
-    """The edge with its position, known to a tenth of a pixel from the rows, corrected by Gauss-Newton steps."""
+    """Return the edge at its exact position, corrected by Gauss-Newton steps from one that is known to a tenth of a
+    pixel.
+    """
     for _ in range(3):
         fit = _ProfileFit([edge], shape, form, "bells")
         e, k = 0.02, len(fit.parts)

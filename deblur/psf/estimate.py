@@ -1,4 +1,4 @@
-"""The result of every measurement of a PSF, and functions that several measurements share."""
+"""The result of all measurements of a PSF, and functions that several measurements share."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ from .models import coordinates, radii
 
 
 class PSFStatus(enum.Enum):
-    """How far an estimate of a PSF can be trusted; the value explains it to the user."""
+    """How reliable an estimate of a PSF is; the value explains it to the user."""
 
     MEASURED = "the estimated error accounts for noise and scatter"
     ROUGH = "a first estimate: check the restored image, and the PSF by `deblur.psf.check`"
-    DOUBTFUL = "not to be trusted"
+    DOUBTFUL = "unreliable"
 
     @property
     def ok(self) -> bool:
-        """Whether the PSF may be used."""
+        """True if the PSF may be used."""
         return self is not PSFStatus.DOUBTFUL
 
     @classmethod
     def of(cls, error: float) -> PSFStatus:
-        """The status that a relative error alone justifies: MEASURED below 10 %, ROUGH below 30 %."""
+        """Return the status for a relative error alone: MEASURED below 10 %, ROUGH below 30 %, else DOUBTFUL."""
         if not error < 0.3:
             return cls.DOUBTFUL
         return cls.MEASURED if error < 0.1 else cls.ROUGH
 
 
 def graded(error: float, first: str, *notes_rough_doubtful: Mapping[str, Any]) -> tuple[PSFStatus, str]:
-    """A status and its reasons: those that apply of {reason: applies}, by the best status that each allows."""
+    """Return a status and its reasons. Each mapping {reason: applies} limits the status if one of its
+    reasons applies.
+    """
     status, reasons = PSFStatus.of(error), [first]
     for best, checks in zip(PSFStatus, notes_rough_doubtful, strict=False):
         held = [reason for reason, applies in checks.items() if applies]
@@ -55,9 +57,9 @@ class PSFMap:
     Attributes
     ----------
     positions : (R, S, 2) array
-        Rows and columns of the centres of R x S equal parts of the image.
+        Rows and columns, in pixels, of the centres of R x S equal parts of the image.
     psfs : (R, S, m, n) array
-        The PSF at each, with a sum of one.
+        The PSF at each position, with a sum of one.
     """
 
     positions: np.ndarray
@@ -119,17 +121,17 @@ class PSFEstimate:
 
 
 def percent(part: float) -> str:
-    """A part of one in per cent with two digits: "0.12 %", "110 %"."""
+    """Return a fraction in per cent with two digits: "0.12 %", "110 %"."""
     return f"{100 * part:.2g} %" if part < 0.995 else f"{100 * part:.0f} %"
 
 
 def listed(values: tuple[float, ...], form: str) -> str:
-    """Numbers in brackets: "(+0.5, -1.0)"."""
+    """Return numbers in brackets: "(+0.5, -1.0)"."""
     return f"({', '.join(format(value, form) for value in values)})"
 
 
 def pixels(psf: np.ndarray) -> str:
-    """What a displacement of a PSF counts."""
+    """Return the unit of a displacement of a PSF, in words."""
     return "planes, rows and columns" if psf.ndim == 3 else "pixels"
 
 
@@ -140,9 +142,10 @@ def _in_words(value: Any) -> str:
 
 
 def grey(image: Any, what: str = "the image", axes: tuple[int, ...] = (2,)) -> tuple[np.ndarray, float]:
-    """An image in float64 on the host over a power of two, so that squares neither overflow nor vanish, and that power.
+    """Return an image in float64 on the host divided by a power of two, and that power.
 
-    ValueError unless the image is real, finite and has one of these numbers of axes.
+    The power prevents squares from overflowing or vanishing. Raise ValueError unless the image is real, finite and has
+    one of these numbers of axes.
     """
     a = as_real(image, what)
     colours = a.ndim > 2 and a.shape[-1] in (3, 4) and what == "the image"
@@ -157,13 +160,13 @@ def grey(image: Any, what: str = "the image", axes: tuple[int, ...] = (2,)) -> t
 
 
 def middle(image: np.ndarray, side: int) -> np.ndarray:
-    """The middle of an image (M, N), at most `side` pixels along each axis."""
+    """Return the central part of an image (M, N), at most `side` pixels along each axis."""
     rows, cols = (slice(max(n - side, 0) // 2, (n + min(n, side)) // 2) for n in image.shape)
     return image[rows, cols]
 
 
 def border(a: np.ndarray) -> np.ndarray:
-    """The outermost pixels of an array."""
+    """Return the outermost pixels of an array."""
     return np.concatenate([a.take(end, axis).ravel() for axis in range(a.ndim) for end in (0, -1)])
 
 
@@ -172,21 +175,24 @@ def centre(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def centre_of_gravity(psf: np.ndarray) -> tuple[float, ...]:
-    """Its distance from the PSF's centre along each axis."""
+    """Return the displacement of the centre of gravity from the PSF's centre along each axis, in pixels."""
     return tuple(float((line * psf).sum() / (psf.sum() or 1.0)) for line in coordinates(psf.shape))
 
 
 def width(psf: np.ndarray) -> float:
-    """The diameter of the disc, of a volume the ball, that has as many pixels as lie above half the largest value."""
+    """Return the diameter of a disc (for a volume, of a ball) with as many pixels as exceed half the largest value."""
     top, half = psf.max(), psf.ndim / 2
     content = float(np.clip((psf / top - 0.5) * 4 + 0.5, 0, 1).sum()) if top > 0 else 0.0
     return float(2 * (content * math.gamma(half + 1) / math.pi**half) ** (0.5 / half))
 
 
 def energy_outside(psf: np.ndarray) -> float:
-    """The share of the light beyond the PSF's frame, if the wings continue as a power of the radius. Wings surround a
-    PSF, so that the median around a ring shows them; a path that touches the frame lights few of its pixels. Of a
-    volume: beside it, over all planes; there is no telling how many planes a microscope spreads its light over."""
+    """Return the share of the light beyond the PSF's frame, if the wings continue as a power of the radius.
+
+    Wings surround a PSF, so the median over a ring measures them; a path that touches the frame is bright only in few
+    pixels of a ring. For a volume the light beside it is estimated, summed over all planes, since the number of planes
+    over which a microscope spreads its light is unknown.
+    """
     psf = psf.sum(axis=tuple(range(psf.ndim - 2)))
     radius = radii(psf.shape)
     last = (min(psf.shape) - 1) // 2
@@ -201,9 +207,12 @@ def energy_outside(psf: np.ndarray) -> float:
 
 
 def shift(stack: Array, by: Array, slopes: bool = False) -> Array:
-    """Images (..., m, n) displaced by fractions of pixels (..., 2) through their Fourier series: periodic, and exact
-    for band-limited images. With `slopes` (3, ..., m, n): these, and their derivatives by the displacement. Volumes
-    (..., p, m, n) are displaced by (..., 3)."""
+    """Return images (..., m, n) shifted by fractions of pixels (..., 2), or volumes (..., p, m, n) shifted by (..., 3).
+
+    The shift uses the Fourier series: it is periodic, and exact for band-limited images. With `slopes` the result is
+    (3, ..., m, n), or (4, ..., p, m, n): the shifted images, and their derivatives with respect to the shift along each
+    axis.
+    """
     by = np.asarray(by)
     axes = tuple(range(-by.shape[-1], 0))
     sides = [stack.shape[axis] for axis in axes]
@@ -212,7 +221,7 @@ def shift(stack: Array, by: Array, slopes: bool = False) -> Array:
         frequency = scipy.fft.rfftfreq(n) if axis == -1 else scipy.fft.fftfreq(n)
         rate = (-2j * np.pi * frequency).reshape(-1, *[1] * (-1 - axis))
         phase = np.exp(rate * by[(..., axis, *[None] * len(axes))])
-        if n % 2 == 0:  # at the Nyquist frequency a real image keeps the cosine alone
+        if n % 2 == 0:  # at the Nyquist frequency a real image has only the cosine
             nyquist = (..., n // 2, *[slice(None)] * (-1 - axis))
             phase[nyquist], rate[n // 2] = phase[nyquist].real, 0
         moved = moved * phase
@@ -221,13 +230,13 @@ def shift(stack: Array, by: Array, slopes: bool = False) -> Array:
 
 
 def gradient_power(shape: Sequence[int]) -> np.ndarray:
-    """|1 − e^{iω}|² summed over the axes of an image that wraps, at half of its frequencies."""
+    """Return |1 − e^{iω}|² summed over the axes of a periodic image, at half of its frequencies."""
     rows, columns = (first_difference_power(n, True, np) for n in shape)
     return np.add.outer(rows, columns[: len(columns) // 2 + 1])
 
 
 def placed(psf: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The PSF cropped or padded with zeros to another shape, centre upon centre."""
+    """Return the PSF cropped or padded with zeros to another shape, with the same centre."""
     out = np.zeros(shape)
     here, there = [], []
     for m, n, c, d in zip(psf.shape, shape, centre(psf.shape), centre(shape), strict=True):
@@ -239,8 +248,10 @@ def placed(psf: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def gains(psf: np.ndarray, variance: np.ndarray | float) -> np.ndarray:
-    """Wiener's factor of each pixel of a noisy PSF, from the power of its neighbours and itself. Several PSFs
-    (..., m, n) have one variance (m, n)."""
+    """Return Wiener's factor of each pixel of a noisy PSF, from the power of the pixel and its neighbours.
+
+    Several PSFs (..., m, n) have one variance (m, n).
+    """
     axes = np.ndim(variance) or psf.ndim
     power = scipy.ndimage.uniform_filter(psf**2, [1] * (psf.ndim - axes) + [3] * axes, mode="constant")
     noise = scipy.ndimage.uniform_filter(np.broadcast_to(variance, psf.shape[-axes:]), 3, mode="nearest")

@@ -25,28 +25,30 @@ from ..operators.varying import check_grid
 from .models import unit_sum
 
 _TEXT, _ARRAYS = (".csv", ".txt", ".dat"), (".npy", ".npz", ".mat")
-_WITH_PLANES = (*_ARRAYS, ".tif", ".tiff", ".fits", ".fit", ".fts")  # files that may hold a volume
+_WITH_PLANES = (*_ARRAYS, ".tif", ".tiff", ".fits", ".fit", ".fts")  # suffixes of files that may contain a volume
 
 
 def _read_matlab(path: Path, name: str) -> np.ndarray:
-    """The array of a name in a .mat file, or the only one that could be a PSF."""
+    """Return the array with a name in a .mat file, or the only array that could be a PSF."""
     try:
         held = scipy.io.loadmat(path)
-    except Exception as error:  # of as many kinds as files can be damaged
+    except Exception as error:  # damaged files raise many kinds of exceptions
         raise ValueError(f"SciPy does not read it; save it with save(..., '-v7') ({error})") from error
     numbers = (np.size(a) > 1 and np.asarray(a).dtype.kind in "biuf" for a in held.values())
     return held[_named(name, list(itertools.compress(held, numbers)))]
 
 
 def _named(name: str, held: list[str]) -> str:
-    """The name among those held, or the only one."""
+    """Return the name if it is among those in the file, else the only one."""
     if name not in held and len(held) != 1:
         raise ValueError(f"it holds {len(held)} arrays {held}; name one of them {name!r} or keep only one")
     return name if name in held else held[0]
 
 
 def read_table(path: Path, name: str = "psf") -> np.ndarray:
-    """The array in a file, of this name if it holds several; ValueError explains what is wrong with it."""
+    """Return the array in a file, with this name if there are several; raise ValueError with the reason if it is
+    invalid.
+    """
     if path.suffix.lower() == ".mat":
         return _read_matlab(path, name)
     if path.suffix.lower() in _TEXT:
@@ -62,7 +64,9 @@ def read_table(path: Path, name: str = "psf") -> np.ndarray:
 
 
 def numbers_in(path: Path) -> np.ndarray:
-    """The table in a text; ValueError says which row and column, counted from 1, hold no number."""
+    """Return the table in a text file; raise ValueError with the row and column, counted from 1, that hold
+    no number.
+    """
     lines = [line.partition("#")[0] for line in path.read_text("utf-8-sig", "replace").splitlines()]
     if any("," in line and ";" in line for line in lines):
         raise ValueError("it has commas and semicolons in one line: write 0.5 for 0,5, and one sign between numbers")
@@ -82,7 +86,7 @@ def _number(cell: str, row: int, i: int) -> float:
 
 
 def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
-    """The array in a .npy file of `size` bytes, if the file is complete and memory suffices."""
+    """Return the array in a .npy file of `size` bytes, if the file is complete and fits in memory."""
     f.seek(0)
     try:
         version = np.lib.format.read_magic(f)
@@ -91,7 +95,7 @@ def _read_npy(f: IO[bytes], size: int, path: Path) -> np.ndarray:
         if dtype.hasobject:
             raise ValueError
     except (ValueError, EOFError):
-        raise ValueError("it is no NumPy array of numbers, or was cut short; save it with numpy.save") from None
+        raise ValueError("it is not a NumPy array of numbers, or was cut short; save it with numpy.save") from None
     promised = math.prod(shape) * dtype.itemsize
     if promised > size:
         raise ValueError(f"its header promises {format_bytes(promised)} and it has {format_bytes(size)}: cut short")
@@ -108,31 +112,30 @@ def load(
     Parameters
     ----------
     path : path
-        ``volume:PATH`` is PATH with `volume`. An image is read as `deblur.image.read` does: integers scaled to
-        [0, 1]; a grey image saved as colour counts as grey, and the tag Orientation of a camera is not applied
-        (`upright` turns a PSF). An ``.npz`` or ``.mat`` holds one array, or one named ``psf``. A table has one row of
-        the PSF per line, numbers separated by commas, by semicolons or by spaces.
+        The file; ``volume:PATH`` reads PATH with ``volume=True``. An image is read as by `deblur.image.read`, which
+        scales integers to [0, 1]. A grey image saved as colour counts as grey, and the tag Orientation of a camera is
+        not applied (`upright` rotates a PSF). An ``.npz`` or ``.mat`` must contain one array, or one named ``psf``. A
+        table has one row of the PSF per line, with numbers separated by commas, semicolons or spaces.
     normalize : bool
-        Divide by the sum, so that blurring keeps the mean (default). False
-        keeps the values of the file.
+        True (default) divides by the sum, so that blurring keeps the mean. False keeps the values of the file.
     allow_negative : bool
-        Accept values below zero, as a sharpening filter has them.
+        True accepts values below zero, as a sharpening filter has.
     volume : bool, optional
-        True takes the pages of a file, or the first axis of an array, for planes; False expects one image. By default
-        the file decides: a TIFF says whether its pages lie along Z. An array does not.
+        True reads the pages of a file, or the first axis of an array, as planes. False expects one image. By default
+        the file decides: a TIFF says whether its pages are along Z. An array does not.
 
     Returns
     -------
     psf : (rows, columns) or (planes, rows, columns) ndarray, float64
-        Neither centred nor cropped: `deblur.psf.prepare` does that.
+        The PSF, neither centred nor cropped; use `deblur.psf.prepare` for that.
 
     Raises
     ------
     OSError
         If the file is missing or cannot be read.
     ValueError
-        If the content is no PSF: not 2-D nor a volume, or perhaps a stack of 2-D PSFs,
-        coloured, NaN or infinite, negative, or of a sum that is not above zero.
+        If the content is not a PSF: it is neither 2-D nor a volume, might be a stack of 2-D PSFs, has colours, NaN,
+        infinity or negative values, or its sum is not positive.
     """
     return load_with_voxel(path, normalize, allow_negative, volume)[0]
 
@@ -140,7 +143,9 @@ def load(
 def load_with_voxel(
     path: FilePath, normalize: bool = True, allow_negative: bool = False, volume: bool | None = None
 ) -> tuple[np.ndarray, tuple[float, ...] | None]:
-    """As `load`, and the sides of the PSF's voxels in micrometres, where the file has some; NaN for the others."""
+    """Return the PSF as `load` does, and its voxel sides in micrometres: NaN for an unknown side, None if all are
+    unknown.
+    """
     check_flags(normalize=normalize, allow_negative=allow_negative, volume=volume is not None and volume)
     if str(path).startswith("volume:"):
         path, volume = str(path).removeprefix("volume:").strip(), True
@@ -174,32 +179,38 @@ def load_with_voxel(
 
 
 def read_grey(path: FilePath) -> tuple[np.ndarray, dict[str, Any]]:
-    """(A grey image or volume, the mean of its colours, as the sensor has it; its orientation and voxel, for `save`).
+    """Return a grey image or volume (the mean of its colours) in the orientation of the sensor, and arguments for
+    `save`.
 
-    Integers keep their unit, whose maximum is saturation.
+    The arguments are its orientation and voxel. Integers keep their unit, whose maximum is saturation.
     """
     picture, found = image_file.read_stored(path)
     if image_file.is_colour(picture):
         picture = picture.mean(axis=-1)
     if picture.ndim == 3 and set(found.axes) & set("TC"):
-        raise ValueError(f"{path} holds {len(picture)} images, no volume: save one as its own file")
+        raise ValueError(f"{path} holds {len(picture)} images, not a volume: save one as its own file")
     return picture, {"orientation": found.orientation, "voxel": found.voxel(picture.ndim)}
 
 
 def upright(psf: np.ndarray, orientation: int) -> np.ndarray:
-    """A PSF as the sensor has it, turned with a picture that a camera held so; its centre stays its centre.
+    """Rotate a PSF from the orientation of the sensor to that of the upright image; its centre stays its centre.
 
     Parameters
     ----------
     psf : (m, n), (p, m, n) or (R, S, m, n) array
-        One, or those of R x S parts of the picture.
+        A PSF, or the PSFs of R x S parts of the image.
     orientation : int
-        The tag of the picture's file, 1 (upright) to 8; see `deblur.image.Metadata`.
+        The orientation tag of the image's file, 1 (upright) to 8; see `deblur.image.Metadata`.
 
     Returns
     -------
     psf : array
-        With a row or column of zeros at the end of an even side that was mirrored.
+        The rotated PSF. An even side that was mirrored has a further row or column of zeros.
+
+    Raises
+    ------
+    ValueError
+        If the array has fewer than two axes.
     """
     h = unwrapped(psf, "the PSF")
     if h.ndim < 2:
@@ -217,12 +228,12 @@ def load_grid(path: FilePath, grid: tuple[int, int] | None = None) -> np.ndarray
     Parameters
     ----------
     path : path
-        A folder of R·S files that `load` reads, in the order of their names: row by row from the upper left; an
-        ``.npy`` file with an array (R, S, m, n), or an ``.npz`` with one named ``psfs``, as `save` and
-        ``deblur psf points --grid`` write it; or an image of stars, beads or pinholes that fills the frame, from
-        which `from_points` measures them.
+        One of three: a folder of R·S files for `load`, which are read in the order of their names, row by row from
+        the upper left; an ``.npy`` file with an array (R, S, m, n), or an ``.npz`` with one named ``psfs``, as `save`
+        and ``deblur psf points --grid`` write it; or an image of stars, beads or pinholes that fills the frame, from
+        which `from_points` measures the PSFs.
     grid : (int, int), optional
-        R and S. Required unless the file holds an array.
+        R and S; required unless the file holds an array.
 
     Returns
     -------
@@ -231,8 +242,8 @@ def load_grid(path: FilePath, grid: tuple[int, int] | None = None) -> np.ndarray
     Raises
     ------
     FileNotFoundError, ValueError
-        If there is no such file, no grid, another number of files than parts, PSFs of several sizes, or none
-        that can be trusted.
+        If there is no such file, the grid is missing, the number of files is not R·S, the PSFs differ in size, or the
+        measured PSF is unreliable.
     """
     path, grid = check_path(path), None if grid is None else check_grid(grid)
     if not path.is_dir():
@@ -270,7 +281,7 @@ def load_grid(path: FilePath, grid: tuple[int, int] | None = None) -> np.ndarray
 
 
 def check_suffix(path: FilePath) -> str:
-    """The suffix of a path, in small letters; ValueError if `save` does not know it."""
+    """Return the suffix of a path in small letters; raise ValueError if `save` does not support it."""
     suffix = check_path(path).suffix.lower()
     if suffix not in (".npy", ".npz", *_TEXT, ".tif", ".tiff"):
         raise ValueError(f"a PSF is written to .npy, .npz, .csv, .txt or .tif, not to {suffix!r}: {path}")
@@ -283,20 +294,22 @@ def save(path: FilePath, psf: Any, *, overwrite: bool = False, orientation: int 
     Parameters
     ----------
     path : path
+        The file.
     psf : (m, n) or (p, m, n) array or PSFEstimate
-        A volume is written to .npy, .npz or .tif.
-        For an estimate with a `map`, an ``.npz`` holds ``psf``, ``psfs`` (R, S, m, n) and ``positions`` as well.
+        The PSF. A volume needs .npy, .npz or .tif. For an estimate with a `map`, an ``.npz`` holds ``psf``, ``psfs``
+        (R, S, m, n) and, with orientation 1, ``positions``.
     overwrite : bool
         Replace an existing file.
     orientation : int
-        Of the file of the upright picture in which the PSF was measured: it is written as the sensor has it.
+        The orientation tag of the file in whose upright image the PSF was measured. The PSF is written in the
+        orientation of the sensor.
     voxel : sequence of float, optional
-        The sides of its voxels in micrometres, one for each axis, which a .tif holds; NaN for one that is not known.
+        The voxel sides of the PSF in micrometres, one for each axis, NaN for an unknown side; only a .tif stores them.
 
     Raises
     ------
     ValueError
-        For another suffix.
+        For another suffix, or a volume in a table.
     OSError
         If the file cannot be written.
     """

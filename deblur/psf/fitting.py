@@ -1,10 +1,11 @@
 """Fit parametric PSFs to a measured PSF or to a blurred image.
 
-A measured PSF is fitted by least squares over the parameters, the position to a fraction of a pixel, the brightness and
-a background; the intervals are those of the linearised fit. From a blurred image alone only blurs whose spectrum has
-zeros can be found, defocus and straight motion: `spectra` compares the image's power with theirs over all radii, or
-lengths and angles (M. Cannon, "Blind deconvolution of spatially invariant image blurs with phase", IEEE Trans. ASSP 24
-(1976) 58-63, searched for the zeros in the cepstrum).
+A measured PSF is fitted by least squares. The unknowns are the parameters, the position to a fraction of a pixel, the
+brightness and a background; the intervals are those of the linearised fit.
+
+A blurred image alone determines only blurs whose spectrum has zeros: defocus and straight motion. `spectra` compares
+the power of the image with theirs over all radii, or lengths and angles (M. Cannon, "Blind deconvolution of spatially
+invariant image blurs with phase", IEEE Trans. ASSP 24 (1976) 58-63, searched for the zeros in the cepstrum).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .estimate import PSFEstimate, border, centre, centre_of_gravity, graded, gr
 from .models import coordinates, unit_sum
 from .spectra import PictureSpectrum
 
-_SURE, _DEEP = 30.0, 0.4  # least log-likelihood ratio, and depth of zeros, of a blur found in an image
+_SURE, _DEEP = 30.0, 0.4  # least log-likelihood ratio and least depth of zeros for a blur found in an image
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,15 @@ class _Kind:
     Attributes
     ----------
     names : tuple of str
-        Of its parameters.
+        The names of the parameters.
     values : callable
-        (distances in rows (m, 1), in columns (1, n), *parameters) ↦ values (m, n), of any brightness.
+        A function of (distances in rows (m, 1), in columns (1, n), *parameters) that returns values (m, n), of any
+        brightness.
     start : callable
-        (equivalent width, standard deviations in rows and columns, covariance (2, 2)) ↦ initial parameters to try.
+        A function of (equivalent width, standard deviations in rows and columns, covariance (2, 2)) that returns
+        initial parameters to try.
     least, most : tuple of float
-        Bounds; infinity stands for four times the array's larger side.
+        Bounds of the parameters; infinity stands for four times the array's larger side.
     """
 
     names: tuple[str, ...]
@@ -50,7 +53,7 @@ class _Kind:
 
 
 def _along(width: float, deviations: np.ndarray, covariance: np.ndarray) -> list[list[float]]:
-    """Length and angle of the motion with these second moments."""
+    """Return initial length and angle of a motion, from the covariance of its light."""
     values, vectors = np.linalg.eigh(covariance)
     down, right = vectors[:, 1]
     return [[math.sqrt(12 * max(values[1], 0.1)), math.degrees(math.atan2(-down, right))]]
@@ -76,7 +79,7 @@ KINDS = {
     "motion": _Kind(("length", "angle"), models.path_length, _along, (1.0, -720.0), (math.inf, 720.0)),
 }
 
-#: A Gaussian with one width: what a Moffat of large beta approaches, with a parameter more.
+#: A Gaussian with one width. A Moffat profile of large beta approaches it, but has one more parameter.
 _ROUND = _Kind(("sigma",), lambda y, x, s: models.bell(y, s) * models.bell(x, s), lambda w, *_: [[w / 2.355]], (0.1,))
 
 
@@ -86,32 +89,31 @@ def fit(psf_or_image: Any, kind: str | None = None, *, of: str = "auto") -> PSFE
     Parameters
     ----------
     psf_or_image : (m, n) array
-        A measured PSF: it need not be centred nor sum to one, and
-        may stand on a background. Or a blurred image.
+        A blurred image, or a measured PSF. The PSF need not be centred or sum to one, and may have a background.
     kind : {"gaussian", "moffat", "disk", "airy", "motion"}, optional
-        By default the one that fits best; for an image ``"disk"`` or ``"motion"``.
+        The kind of PSF; by default the one that fits best. An image alone allows only ``"disk"`` and ``"motion"``.
     of : {"auto", "psf", "image"}
-        What the array is. ``"auto"`` takes it for a PSF if it sums to one, or if it has at most 64 pixels a side and
-        an even border.
+        Whether the array is a PSF or an image. ``"auto"`` decides for a PSF if the array sums to one, or has at most 64
+        pixels a side and a constant border.
 
     Returns
     -------
     PSFEstimate
-        ``psf`` is the fitted one, centred. ``details``: ``kind``; each parameter and its 95 % interval, for
-        example ``radius`` and ``radius_interval``, lengths in pixels, ``angle`` in degrees counter-clockwise from
-        the horizontal as in `deblur.psf.motion`. Fitted to a PSF also ``data residual``, the relative residual, and
-        ``place``, the row and column of its centre; fitted to an image ``evidence``, the log-likelihood ratio against
-        no such blur, and ``depth``, the depth of the zeros relative to the expected one.
+        ``psf`` is the fitted PSF, centred. ``details`` has ``kind``, and each parameter with its 95 % interval, for
+        example ``radius`` and ``radius_interval``. Lengths are in pixels; ``angle`` is in degrees counter-clockwise
+        from the horizontal, as in `deblur.psf.motion`. A fit to a PSF adds ``data_residual``, the relative residual,
+        and ``place``, the row and column of the centre. A fit to an image adds ``evidence``, the log-likelihood ratio
+        to a sharp image, and ``depth``, the depth of the zeros relative to the expected depth.
 
     Raises
     ------
     ValueError
-        If the kind is unknown, or cannot be found in an image alone.
+        If the kind is unknown or cannot be found in an image alone, or the array is constant.
 
     Notes
     -----
-    Found in an image alone, its status is ROUGH at best: the result depends on statistics that most scenes follow.
-    Verify it by `deblur.psf.check`.
+    The status of a fit to an image alone is at best ROUGH, since it relies on statistics that most scenes follow.
+    Verify the result with `deblur.psf.check`.
 
     Examples
     --------
@@ -140,7 +142,7 @@ def _looks_like_psf(a: np.ndarray, unit: float) -> bool:
 
 
 def _built(kind: str, parameters: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """The PSF of a kind; by default, and always of motion, of the size that holds it."""
+    """Return the PSF of a kind; without a shape, and always for motion, with the size that holds it."""
     if kind == "motion":
         return models.motion(max(float(parameters[0]), 1.0), float(parameters[1]))
     shape = shape or (2 * math.ceil(parameters[0] + 0.5) + 1,) * 2
@@ -155,14 +157,14 @@ def _interval_details(name: str, value: float, low: float, high: float) -> dict[
 
 
 def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
-    a = np.pad(a, thin := int(min(a.shape) < 3))  # around a line it is dark
+    a = np.pad(a, thin := int(min(a.shape) < 3))  # a line is surrounded by black
     if a.size < 9 or not np.ptp(a) > 0:
-        raise ValueError(f"an array of shape {a.shape} and one brightness is no PSF that could be fitted")
+        raise ValueError(f"an array of shape {a.shape} that is constant or has few pixels cannot be fitted as a PSF")
     fits = {name: _least_squares(a, KINDS[name]) for name in ([kind] if kind else KINDS)}
     tried = [*fits.items()] + ([] if kind else [("gaussian", _least_squares(a, _ROUND))])
 
     def criterion(trial: tuple[str, Any]) -> float:
-        """Bayes' information criterion."""
+        """Return the Bayesian information criterion."""
         found = trial[1]
         return a.size * math.log(2 * found.cost + 1e-24) + math.log(a.size) * len(found.x)
 
@@ -177,7 +179,7 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
     structured = neighbours > 0.3 and data_residual > 1e-3
     covariance = np.linalg.pinv(best.jac.T @ best.jac)[2:, 2:] * square / max(a.size - len(best.x) - 2, 1)
     deviations = np.sqrt(np.maximum(np.diag(covariance), 0))
-    # The noise's effect on the PSF through the parameters of its shape alone.
+    # The effect of the noise on the PSF, through the parameters of its shape only.
     moved = float(np.einsum("ij,jk,ik", best.jac[:, 2:], covariance, best.jac[:, 2:]))
     error = math.hypot(math.sqrt(max(moved, 0.0)) / max(size, 1e-300), data_residual if structured else 0.0)
     first = f"the residual of the {name} is {percent(data_residual)} of the PSF"
@@ -195,14 +197,14 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
 
 
 def _least_squares(a: np.ndarray, family: _Kind) -> Any:
-    """SciPy's result for the residual over (rows and columns of the position from the centre, *parameters)."""
+    """Return SciPy's least-squares result over (row and column of the position from the centre, *parameters)."""
     y, x = coordinates(a.shape)
     clear = np.maximum(a - np.median(border(a)) - 0.05 * np.ptp(a), 0)
     covariance = np.cov(np.indices(a.shape).reshape(2, -1), aweights=clear.ravel(), ddof=0)
     deviations = np.sqrt(np.maximum(np.diag(covariance), 0.1))
 
     def residual(p: np.ndarray) -> np.ndarray:
-        """With the best brightness and background for these parameters."""
+        """Return the residual with the best brightness and background for these parameters."""
         values = family.values(y - p[0], x - p[1], *p[2:])
         basis = np.stack([values.ravel(), np.ones(a.size)], axis=1)
         return basis @ np.linalg.lstsq(basis, a.ravel(), rcond=None)[0] - a.ravel()
@@ -214,7 +216,7 @@ def _least_squares(a: np.ndarray, family: _Kind) -> Any:
     fits = []
     for start in family.start(width(clear), deviations, covariance):
         begin = np.clip([*centre_of_gravity(clear), *start], lower + 1e-6, upper - 1e-6)
-        # Coarse first: pixels make the path's length rough.
+        # Begin with coarse steps, since the pixels make the residual rough in the length of the path.
         for step, evaluations in ((1e-3, 60), (1e-5, 30)):
             found = scipy.optimize.least_squares(
                 residual, begin, bounds=(lower, upper), diff_step=step, x_scale="jac", max_nfev=evaluations
@@ -226,9 +228,9 @@ def _least_squares(a: np.ndarray, family: _Kind) -> Any:
 
 def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     if kind not in (None, "disk", "motion"):
-        raise ValueError(f"an image alone shows no {kind} blur: take from_points, from_edge, 'disk' or 'motion'")
+        raise ValueError(f"an image alone does not show a {kind} blur: use from_points, from_edge, 'disk' or 'motion'")
     if not np.ptp(image) > 0:
-        raise ValueError("the image is of one brightness: it shows nothing that could be blurred")
+        raise ValueError("the image is constant: it does not show a blur")
     spectrum = PictureSpectrum(image)
     found = {k: _search(spectrum, k) for k in ("disk", "motion") if kind in (None, k)}
     name = min(found, key=lambda k: found[k][0])
@@ -259,7 +261,7 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
 
 
 def _search(spectrum: PictureSpectrum, kind: str) -> tuple[float, list[float], list[tuple[float, float]]]:
-    """(deviance, parameters, their 95 % intervals) of the disk or the motion that fits a spectrum best."""
+    """Return (deviance, parameters, their 95 % intervals) of the disk or the motion that fits a spectrum best."""
     side = spectrum.side
     limits = (0.5, side / 4) if kind == "disk" else (1.5, side / 2)
     grid = [[radius] for radius in np.arange(1.2, side / 6, 0.25)]
@@ -291,10 +293,10 @@ def _search(spectrum: PictureSpectrum, kind: str) -> tuple[float, list[float], l
         trials.append(scipy.optimize.minimize(deviance, grid[i], method="Nelder-Mead", bounds=bounds, options=options))
     best = min(trials, key=lambda trial: trial.fun)
     intervals = []
-    # The systematic error that the likelihood does not contain.
+    # Add the systematic errors, which the likelihood does not contain.
     for unit, systematic in zip(np.eye(len(best.x)), (0.015 * best.x[0], 0.7), strict=False):
         step, ratio = 0.05, 0.0
-        while not ratio >= 1.92 and step < side:  # 1.92 ends a 95 % interval
+        while not ratio >= 1.92 and step < side:  # the log-likelihood ratio at the end of a 95 % interval is 1.92
             step *= 1.7
             ratio = min(spectrum.against(best.fun, deviance(best.x + way * step * unit)) for way in (-1, 1))
         half = step * math.sqrt(1.92 / max(ratio, 1.92))  # the log-likelihood is nearly a parabola

@@ -1,4 +1,4 @@
-"""The command line's short forms of PSFs."""
+"""Parse the short forms of PSFs of the command line."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .optics import confocal, light_sheet, microscope
 
 
 def _along_axes(text: str, kind: type = float) -> Any:
-    """Numbers along several axes, such as "0.3x0.13", or one for all."""
+    """Return numbers along several axes, such as "0.3x0.13", or one number for all."""
     numbers = tuple(map(kind, text.lower().split("x")))
     return numbers if len(numbers) > 1 else numbers[0]
 
 
-#: The builder of each form. Its parameters, in their order, are the words of the form.
+#: The builder of each form. Its parameters, in order, are the words of the form.
 TABLE: dict[str, Callable[..., np.ndarray]] = {
     build.__name__: build for build in (gaussian, disk, motion, box, moffat, airy, delta, microscope, confocal)
 } | {"shake": camera_shake, "lightsheet": light_sheet}
-# How a word is read that is not one number.
+# Readers of words that are not a single number.
 _READERS: dict[str, Callable[[str], object]] = {"size": partial(_along_axes, kind=int), "seed": int, "model": str}
 _READERS |= dict.fromkeys(("sigma", "voxel", "index"), _along_axes)
 
 
 def _words(name: str) -> tuple[str, list[str], int]:
-    """The syntax of a form, the parameters that it states, and the number of required ones."""
+    """Return the syntax of a form, its parameters, and the number of required parameters."""
     stated = [p for p in inspect.signature(TABLE[name]).parameters.values() if p.default is not False]
     needed = sum(p.default is p.empty for p in stated)
     names = [p.name.upper() for p in stated]
@@ -43,12 +43,12 @@ def _words(name: str) -> tuple[str, list[str], int]:
 
 _FILES = ("volume:PATH of a file with planes", "a path to an image, .npy, .npz, .mat, .csv or .txt")
 
-#: The short forms that `parse` knows, for help texts.
+#: The short forms that `parse` accepts, for help texts.
 FORMS = (*(_words(name)[0] for name in TABLE), *_FILES)
 
 
 def parse(text: str) -> np.ndarray:
-    """A PSF from the command line's short form, or from a file.
+    """Return the PSF of a short form of the command line, or of a file.
 
     Parameters
     ----------
@@ -56,10 +56,10 @@ def parse(text: str) -> np.ndarray:
         ``gaussian:9,1.2``, ``disk:7``, ``motion:15,30``, ``box:5``,
         ``moffat:15,3``, ``airy:15,4``, ``shake:17,1``, ``delta:3`` (see `FORMS`),
         ``microscope:31x25x25,0.3x0.13,0.461,1.45``, ``confocal:...``, ``lightsheet:...``
-        or the path of a file for `load`; ``volume:PATH`` takes its pages for planes.
-        SIZE is ``9`` or ``9x7`` (rows x columns), of a volume ``5x9x7``; lengths are in
-        pixels, ANGLE in degrees, and those of microscopes in micrometres: VOXEL is
-        ``0.13`` or ``0.3x0.13`` (distance of the planes x side of a pixel). INDEX is ``1.515`` or
+        or the path of a file for `load`; ``volume:PATH`` reads its pages as planes.
+        SIZE is ``9``, ``9x7`` (rows x columns), or ``5x9x7`` for a volume. Lengths are in
+        pixels, and in micrometres for microscopes; ANGLE is in degrees. VOXEL is ``0.13``
+        or ``0.3x0.13`` (distance of the planes x side of a pixel). INDEX is ``1.515`` or
         ``1.515x1.33x5``, as for `microscope`.
 
     Returns
@@ -69,8 +69,10 @@ def parse(text: str) -> np.ndarray:
     Raises
     ------
     ValueError
-        If the text is no form and no file, or its numbers are wrong; the
+        If the text is neither a form nor a file, or its numbers are wrong; the
         message lists the forms.
+    TypeError
+        If it is neither text nor a path.
     OSError
         If the file cannot be read.
     """
@@ -78,7 +80,7 @@ def parse(text: str) -> np.ndarray:
 
 
 def parse_with_voxel(text: str) -> tuple[np.ndarray, Lengths | None]:
-    """As `parse`, and the sides of the PSF's voxels in micrometres, if its form or its file says them.
+    """Return the PSF as `parse` does, and its voxel sides in micrometres, if its form or its file gives them.
 
     Those of a form are as its VOXEL: (distance of the planes, side of a pixel), or one side for all axes.
     """

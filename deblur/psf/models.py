@@ -1,15 +1,12 @@
 """Point spread functions by formula, with sizes in pixels.
 
-Every builder returns a float64 array of shape (rows, columns), non-negative
-and summing to one, whose centre is the pixel ((rows - 1) // 2, (columns - 1) // 2).
-`scipy.signal.convolve2d(..., "same")` and `deblur.Blur` use the same centre,
-so that an even size blurs without shifting by a whole pixel. `delta`, `box` and
-`gaussian` know any number of axes: volumes are (planes, rows, columns).
+Every builder returns a float64 array of shape (rows, columns), non-negative and with a sum of one. `deblur.psf` says
+where its centre is. `delta`, `box` and `gaussian` accept any number of axes: volumes are (planes, rows, columns).
 
-`gaussian`, `moffat` and `airy` are *sampled* at the pixel centres, as MATLAB's
-fspecial does; `gaussian` can be integrated over the pixels instead. `disk` and
-`motion` have edges and are *integrated* over the pixels exactly, so they change smoothly with radius, length and angle.
-`camera_shake` spreads each point of its path over the four nearest pixels.
+`gaussian`, `moffat` and `airy` are *sampled* at the pixel centres, like MATLAB's fspecial; `gaussian` can be integrated
+over the pixels instead. `disk` and `motion` have edges and are *integrated* exactly over the pixels, so that they
+change smoothly with radius, length and angle. `camera_shake` spreads each point of its path over the four nearest
+pixels.
 """
 
 from __future__ import annotations
@@ -29,7 +26,9 @@ Lengths = float | Sequence[float]
 
 
 def as_shape(size: Size, axes: int | None = 2) -> tuple[int, ...]:
-    """The sides of a PSF of so many axes, or of any number (None); one whole number is the side of a square."""
+    """Return the sides of a PSF with this number of axes, or any number (None); one whole number is the side of a
+    square.
+    """
     sides = tuple(size) if isinstance(size, tuple | list) else (size,) * (axes or 2)
     counted = len(sides) == axes if axes else 0 < len(sides) < 4
     if not counted or not all(as_number(n).is_integer() and n >= 1 for n in sides):
@@ -42,15 +41,15 @@ def as_shape(size: Size, axes: int | None = 2) -> tuple[int, ...]:
 
 
 def _check_memory(shape: tuple[int, ...]) -> None:
-    # The builders hold up to ten arrays of the PSF's size at a time.
+    # The builders hold up to ten arrays of the PSF's size at the same time.
     pixels = " x ".join(map(str, shape))
     require_memory(80 * math.prod(shape), np, f"a PSF of {pixels} pixels", "use a smaller size")
 
 
 def per_axis(values: Lengths, axes: int, name: str, gaps: bool = False) -> tuple[float, ...]:
-    """A positive number for each axis; one may stand for all, and of a volume the last of two for rows and columns.
+    """Return a positive number for each axis; one number applies to all axes.
 
-    With `gaps` NaN stands for one that is not known.
+    For a volume the second of two numbers applies to rows and columns. With `gaps` NaN stands for an unknown number.
     """
     each = tuple(values) if np.iterable(values) else (values,)
     if axes == 3 and len(each) == 2:
@@ -61,25 +60,27 @@ def per_axis(values: Lengths, axes: int, name: str, gaps: bool = False) -> tuple
 
 
 def coordinates(shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """Distances of each pixel centre from the PSF's centre along each axis, as a column (m, 1) and a row (1, n)."""
+    """Return the distances of the pixel centres from the PSF's centre along each axis, as a column (m, 1) and a row (1,
+    n).
+    """
     return np.ix_(*(np.arange(n) - (n - 1) // 2 for n in shape))
 
 
 def radii(shape: tuple[int, ...]) -> np.ndarray:
-    """The distance of each pixel centre from the PSF's centre."""
+    """Return the distance of each pixel centre from the PSF's centre."""
     return functools.reduce(np.hypot, coordinates(shape), np.zeros(()))
 
 
 def unit_sum(psf: np.ndarray) -> np.ndarray:
-    """The PSF divided by its sum; ValueError if that is not positive and finite, beyond rounding."""
+    """Return the PSF divided by its sum; raise ValueError if the sum is not positive and finite, beyond rounding."""
     total = psf.sum()
     if not (np.isfinite(total) and total > 1e-12 * np.abs(psf).sum()):
-        raise ValueError("the PSF's values sum to zero or less, or to no number: subtract its background or negate it")
+        raise ValueError("the PSF's sum is zero or less, or not finite: subtract its background or negate it")
     return psf / total
 
 
 def delta(size: Size) -> np.ndarray:
-    """The PSF that does not blur: one at the centre, zero elsewhere.
+    """Return the PSF that does not blur: one at the centre, zero elsewhere.
 
     Parameters
     ----------
@@ -94,13 +95,13 @@ def delta(size: Size) -> np.ndarray:
 
 
 def box(size: Size) -> np.ndarray:
-    """Uniform blur: the mean over size pixels.
+    """Return the PSF of a uniform blur: the mean over `size` pixels.
 
     Parameters
     ----------
     size : int or tuple of int
         Pixels, or (rows, columns), or (planes, rows, columns). An even size
-        reaches one pixel further down and to the right, as everywhere in this module.
+        extends one pixel further down and to the right, as everywhere in this module.
 
     Returns
     -------
@@ -111,24 +112,24 @@ def box(size: Size) -> np.ndarray:
 
 
 def gaussian(size: Size, sigma: Lengths, integrated: bool = False) -> np.ndarray:
-    """Gaussian blur, cut to the given size.
+    """Return a Gaussian PSF, cut to the given size.
 
     Parameters
     ----------
     size : int or tuple of int
         Pixels, or (rows, columns), or (planes, rows, columns). Six sigma holds
-        all but 0.3 % of an axis.
+        all but 0.3 % of the light along an axis.
     sigma : float or tuple of float
-        Standard deviation in pixels, or one along each axis: first along the
-        columns (vertical), last along the rows (horizontal). Of a volume also
-        (along the planes, within them).
+        Standard deviation in pixels, or one for each axis: the first is along the
+        columns (vertical), the last along the rows (horizontal). For a volume it may
+        be (across the planes, within the planes).
     integrated : bool
-        Integrate over each pixel. By default the values are those at the pixel centres.
+        True integrates over each pixel. By default the values are those at the pixel centres.
 
     Returns
     -------
     psf : ndarray, float64
-        Separable (rank one).
+        The PSF, which is separable (rank one).
     """
     check_flags(integrated=integrated)
     shape = as_shape(size, None)
@@ -137,16 +138,18 @@ def gaussian(size: Size, sigma: Lengths, integrated: bool = False) -> np.ndarray
 
 
 def bell(line: np.ndarray, sigma: float, integrated: bool = False) -> np.ndarray:
-    """exp(−(line/sigma)²/2) at distances from the centre, or integrals over the pixels there, of any brightness."""
-    with np.errstate(over="ignore", under="ignore"):  # far outside, exp(-inf) = 0 is the right answer
+    """Return exp(−(line/sigma)²/2) at distances from the centre, or its integrals over the pixels there, of any
+    brightness.
+    """
+    with np.errstate(over="ignore", under="ignore"):  # far outside, exp(-inf) = 0 is correct
         if integrated:
-            away = -np.abs(line)  # the tail that is not 1 less a rounding error
+            away = -np.abs(line)  # use the tail near 0, not the one near 1, which has rounding errors
             return scipy.special.ndtr((away + 0.5) / sigma) - scipy.special.ndtr((away - 0.5) / sigma)
         return np.exp(-0.5 * (line / sigma) ** 2)
 
 
 def _quarter_disk_area(x: np.ndarray, y: np.ndarray, r: float) -> np.ndarray:
-    """Area of {0 <= u <= x, 0 <= v <= y, u² + v² <= r²}, odd in x and y: its differences give any pixel."""
+    """Return the area of {0 <= u <= x, 0 <= v <= y, u² + v² <= r²}, odd in x and y; its differences give any pixel."""
     sign = np.sign(x) * np.sign(y)
     x, y = np.minimum(np.abs(x), r), np.minimum(np.abs(y), r)
 
@@ -158,26 +161,28 @@ def _quarter_disk_area(x: np.ndarray, y: np.ndarray, r: float) -> np.ndarray:
 
 
 def disk_area(y: np.ndarray, x: np.ndarray, radius: float) -> np.ndarray:
-    """The area that a disc covers of pixels at distances y (m, 1) and x (1, n) from its centre: (m, n), up to 1."""
+    """Return the area that a disc covers of each pixel at distances y (m, 1) and x (1, n) from its centre: (m, n), up
+    to 1.
+    """
     farthest = np.hypot(np.abs(y) + 0.5, np.abs(x) + 0.5)
-    r = min(radius, farthest.max())  # a larger disc covers everything just as well
+    r = min(radius, farthest.max())  # a larger disc covers the same pixels
     ends = _quarter_disk_area(np.append(x - 0.5, x[:, -1:] + 0.5, 1), np.append(y - 0.5, y[-1:] + 0.5, 0), r)
     area = np.diff(np.diff(ends, axis=0), axis=1)
-    # The difference of four areas leaves rounding where the answer is plainly nothing or the whole pixel.
+    # The difference of four areas has rounding errors where the answer is exactly nothing or the whole pixel.
     nearest = np.hypot(np.maximum(np.abs(y) - 0.5, 0), np.maximum(np.abs(x) - 0.5, 0))
     return np.where(nearest >= r, 0.0, np.where(farthest <= r, 1.0, np.clip(area, 0.0, 1.0)))
 
 
 def disk(size: Size, radius: float | None = None) -> np.ndarray:
-    """Uniform disc, the blur of a defocused lens: each pixel holds the exact area the disc covers of it.
+    """Return the PSF of a defocused lens, a uniform disc: each pixel holds the exact area that the disc covers.
 
     Parameters
     ----------
     size : int or (int, int)
         Pixels, or (rows, columns).
     radius : float, optional
-        Radius in pixels. By default the largest that fits, which for an odd
-        size is ``size / 2``: the disc's diameter is then the PSF's size.
+        Radius in pixels. By default the largest radius that fits, which is
+        ``size / 2`` for an odd size: the diameter of the disc is then the PSF's size.
 
     Returns
     -------
@@ -190,13 +195,13 @@ def disk(size: Size, radius: float | None = None) -> np.ndarray:
 
 
 def motion(length: float, angle: float = 0.0) -> np.ndarray:
-    """Straight uniform motion: each pixel holds the exact length of the path that lies in it.
+    """Return the PSF of straight uniform motion: each pixel holds the exact length of the path inside it.
 
     Parameters
     ----------
     length : float
         Length of the path in pixels, at least one. At angle 0 an odd length
-        gives that many equal pixels in a row.
+        gives this number of equal pixels in a row.
     angle : float
         Direction in degrees, counter-clockwise from the horizontal as the
         image is displayed (rows count downwards), as in MATLAB's fspecial.
@@ -218,23 +223,23 @@ def motion(length: float, angle: float = 0.0) -> np.ndarray:
 
 
 def _step(length: float, angle: float) -> np.ndarray:
-    """Rows and columns from end to end of a straight path."""
+    """Return rows and columns from end to end of a straight path."""
     turn = math.radians(angle)
     step = np.array([-math.sin(turn), math.cos(turn)]) * length
-    step[np.abs(step) < 1e-12 * length] = 0.0  # so that 90 and 180 degrees are exactly upright and level
+    step[np.abs(step) < 1e-12 * length] = 0.0  # so that 90 and 180 degrees are exactly vertical and horizontal
     return step
 
 
 def path_length(y: np.ndarray, x: np.ndarray, length: float, angle: float) -> np.ndarray:
-    """The share of a straight path in each pixel at distances y (m, 1) and x (1, n) from its middle: (m, n)."""
-    # The path is p(t) = t * step for -1/2 <= t <= 1/2; it is cut wherever it crosses a pixel edge.
+    """Return the share of a straight path in each pixel at distances y (m, 1) and x (1, n) from its middle: (m, n)."""
+    # The path is p(t) = t * step for -1/2 <= t <= 1/2. It is cut where it crosses the edges of pixels.
     step, lines = _step(length, angle), (y.ravel(), x.ravel())
     cuts = [np.array([-0.5, 0.5])]
     cuts += [(np.append(line, line[-1] + 1) - 0.5) / s for s, line in zip(step, lines, strict=True) if s]
     t = np.unique(np.clip(np.concatenate(cuts), -0.5, 0.5))
     middle, share = (t[1:] + t[:-1]) / 2, np.diff(t)
     pixel = np.stack([np.rint(middle * s - line[0]) for s, line in zip(step, lines, strict=True)]).astype(int)
-    # Where an edge is met by a corner, rounding leaves slivers.
+    # Where the path meets a corner, rounding leaves very short pieces.
     inside = ((pixel >= 0) & (pixel < [[y.size], [x.size]])).all(axis=0) & (share > 1e-12)
     out = np.zeros((y.size, x.size))
     np.add.at(out, tuple(pixel[:, inside]), share[inside])
@@ -242,7 +247,7 @@ def path_length(y: np.ndarray, x: np.ndarray, length: float, angle: float) -> np
 
 
 def moffat(size: Size, fwhm: float, beta: float = 4.765) -> np.ndarray:
-    """Moffat profile (1 + (r/α)²)^(-β), a star seen through turbulent air; sampled at the pixel centres.
+    """Return a Moffat profile (1 + (r/α)²)^(-β), a star seen through turbulent air, sampled at the pixel centres.
 
     Parameters
     ----------
@@ -251,8 +256,8 @@ def moffat(size: Size, fwhm: float, beta: float = 4.765) -> np.ndarray:
     fwhm : float
         Full width at half maximum in pixels; α = fwhm / (2 sqrt(2^(1/β) - 1)).
     beta : float
-        Slope of the wings, above 1 (below that the profile holds infinite
-        light). The default is what turbulence theory gives [1]_.
+        Slope of the wings, above 1 (otherwise the profile holds infinite
+        light). The default follows from the theory of turbulence [1]_.
 
     Returns
     -------
@@ -270,14 +275,14 @@ def moffat(size: Size, fwhm: float, beta: float = 4.765) -> np.ndarray:
 
 
 def moffat_profile(y: np.ndarray, x: np.ndarray, fwhm: float, beta: float) -> np.ndarray:
-    """(1 + (r/α)²)^(−β) at distances y (m, 1) and x (1, n) from the centre."""
+    """Return (1 + (r/α)²)^(−β) at distances y (m, 1) and x (1, n) from the centre."""
     alpha = fwhm / (2 * math.sqrt(math.expm1(math.log(2) / beta)))
     with np.errstate(over="ignore"):
         return np.exp(-beta * np.log1p((y / alpha) ** 2 + (x / alpha) ** 2))
 
 
 def airy(size: Size, radius: float) -> np.ndarray:
-    """Airy pattern (2 J₁(v)/v)², the diffraction of a round aperture; sampled at the pixel centres.
+    """Return an Airy pattern (2 J₁(v)/v)², the diffraction of a round aperture, sampled at the pixel centres.
 
     Parameters
     ----------
@@ -295,14 +300,14 @@ def airy(size: Size, radius: float) -> np.ndarray:
 
 
 def airy_profile(distance: np.ndarray, radius: float | np.ndarray) -> np.ndarray:
-    """(2 J₁(v)/v)² at distances from the centre; `radius` is that of the first dark ring."""
+    """Return (2 J₁(v)/v)² at distances from the centre; `radius` is that of the first dark ring."""
     v = distance * (scipy.special.jn_zeros(1, 1)[0] / radius)
-    v = np.maximum(v, 1e-8)  # the limit at the centre is 1, and J₁(v)/v is 1/2 to rounding here
+    v = np.maximum(v, 1e-8)  # the limit at the centre is 1; at 1e-8 it is reached to rounding
     return (2 * scipy.special.j1(v) / v) ** 2
 
 
 def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
-    """Camera shake: a smooth random path, exposed evenly in time, that fills the size.
+    """Return the PSF of camera shake: a smooth random path that fills the size, with equal exposure at all times.
 
     Parameters
     ----------
@@ -314,14 +319,14 @@ def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
     Returns
     -------
     psf : (rows, columns) ndarray, float64
-        Not symmetric; its centre of gravity is the centre pixel, so the
-        restored image is not displaced.
+        The PSF, which is not symmetric. Its centre of gravity is the central
+        pixel, so that the restored image is not displaced.
 
     Notes
     -----
-    The path is a cosine series with normal coefficients falling as k^(-3/2),
-    between Brownian motion (k^-1) and its integral (k^-2): it turns but has no
-    kinks. It is bright where it moves slowly, as in the measured traces that
+    The path is a cosine series whose normal coefficients decrease as k^(-3/2), which
+    is between Brownian motion (k^-1) and its integral (k^-2): it has turns but no
+    kinks. It is bright where it moves slowly, like the measured traces that
     random-trajectory models [1]_ imitate.
 
     References
@@ -333,7 +338,7 @@ def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
     rng = generator(seed)
     k = np.arange(1, 13)
     t = (np.arange(4096) + 0.5) / 4096
-    # Each cosine's mean over t is zero, and so is the path's.
+    # The mean of each cosine over t is zero, and so is that of the path.
     path = (rng.standard_normal((2, len(k))) * k**-1.5) @ np.cos(np.pi * k[:, None] * t)
     before, after = (shape - 1) // 2, shape // 2  # pixels on either side of the centre
     moves = before > 0  # an axis under 3 pixels has no room to move
@@ -343,9 +348,9 @@ def camera_shake(size: Size, seed: int | np.random.Generator) -> np.ndarray:
 
 
 def spread(at: np.ndarray, shape: Sequence[int] | np.ndarray) -> scipy.sparse.csr_array:
-    """The matrix (pixels, points) that spreads the light of points over the four nearest pixels of an array.
+    """Return the matrix (pixels, points) that spreads the light of points over the four nearest pixels of an array.
 
-    `at` are their places (2, k), in pixels from its first one; light beyond the array is lost.
+    `at` holds the positions (2, k) of the points, in pixels from the first one; light beyond the array is lost.
     """
     pixels = np.floor(at).astype(int) + np.reshape([[0, 0], [0, 1], [1, 0], [1, 1]], (4, 2, 1))
     inside = ((pixels >= 0) & (pixels < np.reshape(shape, (2, 1)))).all(axis=1)

@@ -1,10 +1,10 @@
 """PSFs of microscopes: images and volumes of wide-field, confocal and light-sheet microscopes.
 
-A point's field at the distance r from the axis and z from the focus is an integral over the angle θ of the rays that
-the objective takes: of J₀(k n r sin θ) exp(i k W(θ, z)) with the vacuum's wave number k, the refractive index n and the
-path W. Its squared modulus is the intensity. It depends on r and z alone and is computed on a grid of r; its cubic
-spline is integrated over each voxel by the points and weights of Gauss and Legendre. All numbers of points follow from
-the finest period of the intensity.
+The field of a point at the distance r from the axis and z from the focus is an integral over the angle θ of the rays
+that the objective accepts: of J₀(k n r sin θ) exp(i k W(θ, z)), with the wave number k in vacuum, the refractive index
+n and the path W. The intensity is its squared modulus. It depends only on r and z, and is computed on a grid of r. Its
+cubic spline is integrated over each voxel by Gauss-Legendre quadrature. All numbers of points follow from the finest
+period of the intensity.
 
 Lengths are in micrometres. In a volume (planes, rows, columns) the focus moves deeper into the specimen from plane to
 plane.
@@ -24,7 +24,7 @@ from .models import Lengths, Size, as_shape, coordinates, per_axis, unit_sum
 Index = float | tuple[float, float, float]
 Intensity = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-#: How a point's field is computed.
+#: The models of a point's field.
 MODELS = ("richards-wolf", "gibson-lanni", "born-wolf")
 
 
@@ -38,31 +38,34 @@ def microscope(
     z: float = 0.0,
     model: str = "richards-wolf",
 ) -> np.ndarray:
-    """The PSF of a wide-field microscope, integrated over each voxel.
+    """Return the PSF of a wide-field microscope, integrated over each voxel.
 
     Parameters
     ----------
     size : int or (int, int) or (int, int, int)
-        Pixels, or (rows, columns), or (planes, rows, columns); odd.
+        Pixels, or (rows, columns), or (planes, rows, columns); all odd.
     voxel : float or (float, float) or (float, float, float)
-        Side of a pixel in the specimen in micrometres: that of the camera over the magnification. Of a volume
+        Side of a pixel in the specimen in micrometres: that of the camera divided by the magnification. For a volume
         (distance of the planes, side of a pixel), or all three sides.
     wavelength : float
-        Of the detected light in vacuum, in micrometres.
+        Wavelength of the detected light in vacuum, in micrometres.
     na : float
         Numerical aperture.
     index : float or (float, float, float)
-        Refractive index of the immersion medium and the specimen. If the specimen has another one, which spreads the
-        light along z: (index of the immersion medium, index of the specimen, depth of the point below the coverslip).
+        Refractive index of the immersion medium and the specimen. If the specimen has another index, which spreads the
+        light along z, give (index of the immersion medium, index of the specimen, depth of the point below the
+        coverslip in micrometres).
     z : float
-        Distance of the focus from the point, of a volume that of its central plane, in micrometres. Below a coverslip
-        it counts from the paraxial focus.
+        Distance of the focus from the point in micrometres; for a volume that of its central plane. Below a coverslip
+        it is measured from the paraxial focus.
     model : {"richards-wolf", "gibson-lanni", "born-wolf"}
-        Vectorial for unpolarised light [1]_; scalar [2]_; scalar and paraxial [3]_, which holds for a small `na`.
+        The model of the field: vectorial for unpolarised light [1]_; scalar [2]_; scalar and paraxial [3]_, which is
+        accurate for a small `na`.
 
     Returns
     -------
     psf : ndarray, float64
+        The PSF, non-negative and with a sum of one.
 
     Raises
     ------
@@ -95,9 +98,10 @@ def confocal(
     index: Index = 1.515,
     pinhole: float | None = None,
 ) -> np.ndarray:
-    """The PSF of a confocal or spinning-disk microscope: that of the excitation times that seen through the pinhole.
+    """Return the PSF of a confocal or spinning-disk microscope.
 
-    With `emission` equal to `excitation` and a pinhole of 0 it is that of a two-photon microscope.
+    It is the PSF of the excitation times the PSF of the emission through the pinhole. With `emission` equal to
+    `excitation` and a pinhole of 0 it is the PSF of a two-photon microscope.
 
     Parameters
     ----------
@@ -106,12 +110,13 @@ def confocal(
     excitation, emission : float
         Wavelengths in vacuum, in micrometres.
     pinhole : float, optional
-        Radius of the pinhole over the magnification in front of it, in micrometres; by default one Airy unit,
+        Radius of the pinhole divided by the magnification in front of it, in micrometres; by default one Airy unit,
         0.61 emission / na.
 
     Returns
     -------
     psf : ndarray, float64
+        The PSF, non-negative and with a sum of one. Errors are those of `microscope`.
     """
     excited, detected = (_field(wavelength, na, index, MODELS[0]) for wavelength in (excitation, emission))
     reach = 0.61 * emission / na if pinhole is None else check_number(pinhole, "pinhole, a radius in micrometres,")
@@ -120,7 +125,7 @@ def confocal(
         across, share = _nodes(0, reach, 2 * na * reach / emission)
         weights = across * share if reach else share
         n = 2 * len(across)
-        turns = np.exp(1j * np.pi * (np.arange(n) + 0.5) / n)  # the other half is alike
+        turns = np.exp(1j * np.pi * (np.arange(n) + 0.5) / n)  # the other half is symmetric
         at = np.abs(radii[:, None, None] + across[:, None] * turns).reshape(len(radii), -1)
         wide = np.append(radii, radii[-1] + radii[1] * np.arange(1, reach / radii[1] + 3))
         seen = _averaged(wide, detected(wide, planes), at, np.repeat(weights, n))
@@ -132,19 +137,20 @@ def confocal(
 def light_sheet(
     size: Size, voxel: Lengths, *, wavelength: float, na: float, sheet: float, index: Index = 1.333
 ) -> np.ndarray:
-    """The PSF of a light-sheet microscope: that of the detection times the profile of the sheet along z.
+    """Return the PSF of a light-sheet microscope: that of the detection times the profile of the sheet along z.
 
     Parameters
     ----------
     size, voxel, wavelength, na, index
-        As for `microscope`, of the detection.
+        As for `microscope`, for the detection.
     sheet : float
-        Distance from the middle of the sheet in micrometres at which its intensity, a Gaussian, has fallen to exp(-2):
-        the waist of its beam.
+        Waist of the light sheet in micrometres: the distance from its middle at which its intensity, a Gaussian, has
+        decreased to exp(-2).
 
     Returns
     -------
     psf : ndarray, float64
+        The PSF, non-negative and with a sum of one. Errors are those of `microscope`.
     """
     detected, waist = _field(wavelength, na, index, MODELS[0]), check_number(sheet, "sheet", above=True)
     finest = min(wavelength / (2 * na), waist)
@@ -152,10 +158,10 @@ def light_sheet(
 
 
 def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
-    """The intensity of a point's image at distances (r,) from the axis and planes (z,): (r, z)."""
+    """Return a function for the intensity (r, z) of a point's image at distances (r,) from the axis and planes (z,)."""
     check_choice(model, MODELS, "model")
     if not 0.05 <= check_number(wavelength, "a wavelength") <= 20:
-        raise ValueError(f"a wavelength is in micrometres, such as 0.52; {wavelength!r} would be no light")
+        raise ValueError(f"a wavelength is in micrometres, such as 0.52; {wavelength!r} would not be light")
     each = tuple(map(as_number, index)) if np.iterable(index) else (as_number(index), as_number(index), 0.0)
     if len(each) != 3 or not all(0.1 <= n <= 10 for n in each[:2]):
         raise ValueError(f"index must be one number, or (index, specimen's index, depth), not {index!r}")
@@ -164,7 +170,7 @@ def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
     if not 1e-3 <= check_number(na, "na") < n:
         raise ValueError(f"na = {na:g} must lie below the immersion index, {n:g} here (air 1, water 1.333, oil 1.515)")
     if model == "born-wolf" and inside != n:
-        raise ValueError(f"born-wolf knows one refractive index, not {n:g} and {inside:g}: take gibson-lanni")
+        raise ValueError(f"born-wolf has one refractive index, not {n:g} and {inside:g}: use gibson-lanni")
     steepest = math.asin(min(na, inside) / n)  # steeper rays do not leave the specimen
 
     def intensity(radii: np.ndarray, planes: np.ndarray) -> np.ndarray:
@@ -189,7 +195,9 @@ def _field(wavelength: float, na: float, index: Index, model: str) -> Intensity:
 
 
 def _nodes(low: float, high: float, periods: float) -> tuple[np.ndarray, np.ndarray]:
-    """Points and weights of Gauss and Legendre for the mean of a function of at most so many periods between ends."""
+    """Return points and weights of Gauss-Legendre quadrature for the mean of a function with at most
+    `periods` periods.
+    """
     if not periods <= 1e3:
         raise ValueError(f"the PSF extends over {periods:.3g} wavelengths: use smaller voxels, size, sheet or z")
     x, w = np.polynomial.legendre.leggauss(4 + math.ceil(4 * periods))
@@ -197,27 +205,29 @@ def _nodes(low: float, high: float, periods: float) -> tuple[np.ndarray, np.ndar
 
 
 def _averaged(radii: np.ndarray, table: np.ndarray, at: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Sums (k, z) with weights (q,) over distances `at` (k, q) of what is tabulated (r, z) at `radii` (r,)."""
+    """Return sums (k, z), with weights (q,), over distances `at` (k, q) of a function tabulated (r, z) at
+    `radii` (r,).
+    """
     spline = scipy.interpolate.CubicSpline(radii, table)
     return np.stack([weights @ spline(distances) for distances in at])
 
 
 def _integrated(size: Size, voxel: Lengths, finest: float, intensity: Intensity, z: float = 0.0) -> np.ndarray:
-    """The PSF of an intensity whose finest period is given, integrated over each voxel."""
+    """Return the PSF of an intensity, integrated over each voxel; `finest` is the finest period of the intensity."""
     shape = as_shape(size, None)
     if len(shape) == 1 or not all(n % 2 for n in shape):
-        raise ValueError(f"size must be odd along each axis, so that a pixel has the focus, not {size!r}")
+        raise ValueError(f"size must be odd along each axis, so that the focus is in a pixel, not {size!r}")
     sides = per_axis(voxel, len(shape), "voxel")
     if not math.isfinite(as_number(z)):
         raise ValueError(f"z must be a distance in micrometres, not {z!r}")
-    # Of an image one plane without thickness.
+    # An image is one plane without thickness.
     shape, sides = (1,) * (3 - len(shape)) + shape, (0.0,) * (3 - len(shape)) + sides
     (within, thick), (down, high), (right, wide) = (_nodes(-s / 2, s / 2, s / finest) for s in sides)
     inner, lines = (within, down, right), map(np.ravel, coordinates(shape))
     planes, y, x = (np.add.outer(line * s, p) for line, s, p in zip(lines, sides, inner, strict=True))
-    y, x = y[shape[1] // 2 :], x[shape[2] // 2 :]  # a quarter of the pixels; the others mirror it
+    y, x = y[shape[1] // 2 :], x[shape[2] // 2 :]  # a quarter of the pixels; the others are mirrored
     at = np.hypot(y[:, None, :, None], x[None, :, None, :]).reshape(len(y) * len(x), -1)
-    step = finest / 20  # the spline is then right to 1e-5
+    step = finest / 20  # the error of the spline is then 1e-5
     radii = step * np.arange(math.ceil(at.max() / step) + 3)
     table = intensity(radii, z + planes.ravel()).reshape(len(radii), *planes.shape) @ thick
     quarter = _averaged(radii, table, at, np.outer(high, wide).ravel())

@@ -1,10 +1,10 @@
-"""The PSF from a sharp and a blurred image of the same scene, by least squares.
+"""Measure the PSF from a sharp and a blurred image of the same scene, by least squares.
 
-blurred = gain · (h ∗ sharp) + offset + noise is linear in h. Only pixels whose whole neighbourhood is in the frame are
-used, so that nothing is assumed beyond it. The normal equations, with λ‖∇h‖² added, are solved by conjugate gradients
-with the transforms of a torus; negative pixels of h are set to zero and the others solved for again. λ is the one
-that predicts left-out pixels best. The displacement between the exposures by whole pixels is found by phase
-correlation, the rest from the centre of gravity of a first h.
+The model blurred = gain · (h ∗ sharp) + offset + noise is linear in h. Only pixels whose whole neighbourhood is in the
+frame are used, so that nothing is assumed beyond it. The normal equations, with λ‖∇h‖² added, are solved by conjugate
+gradients with the transforms of a torus. Negative pixels of h are set to zero, and the others are solved for again. λ
+is the one that predicts left-out pixels best. Phase correlation finds the displacement between the exposures by whole
+pixels; the rest follows from the centre of gravity of a first h.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..vector_ops import Systems
 from .estimate import PSFEstimate, centre_of_gravity, energy_outside, graded, gradient_power, grey, middle, shift, width
 from .models import Size, as_shape, unit_sum
 
-_LAMBDAS = (3e-2, 3e-3, 3e-4, 3e-5)  # of the mean power of the sharp image's gradient
+_LAMBDAS = (3e-2, 3e-3, 3e-4, 3e-5)  # relative to the mean power of the sharp image's gradient
 _SPARE = 3  # pixels by which the first PSF is larger on every side, to hold a displacement
 
 
@@ -32,17 +32,18 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
     Parameters
     ----------
     sharp, blurred : (M, N) array
-        Of one size, in units that are proportional to light; exposures may
-        differ, and one may be displaced against the other.
+        The images, of the same size, in units that are proportional to light.
+        Their exposures may differ, and one may be displaced.
     size : int or (int, int)
         Rows and columns of the PSF; too large is better than too small.
 
     Returns
     -------
     PSFEstimate
-        Its centre of gravity is the centre. ``details``: ``shift`` of `blurred` against `sharp` in rows and columns,
-        ``gain`` and ``offset`` of its brightness, ``explained``: the share of its variance that the PSF explains,
-        ``residual``: the residual over the noise of `blurred`, ``energy_outside``.
+        The PSF, with its centre of gravity at the centre. ``details`` has the ``shift`` of `blurred` relative to
+        `sharp` in rows and columns; ``gain`` and ``offset`` of its brightness; ``explained``, the share of its variance
+        that the PSF explains; ``residual``, the residual in standard deviations of its noise; ``fwhm`` in pixels; and
+        ``energy_outside``, the extrapolated share of the light beyond the size.
 
     Raises
     ------
@@ -51,7 +52,7 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
 
     Notes
     -----
-    Rotation, another scale, parallax and moving objects are not modelled; they cause a residual well above the
+    Rotation, another scale, parallax and moving objects are not modelled. They cause a residual clearly above the
     noise, which lowers the status.
 
     Examples
@@ -72,12 +73,12 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
         raise ValueError(f"images {s.shape} do not determine a PSF {shape}: take larger images or a smaller size")
     for image, name in ((s, "sharp"), (b, "blurred")):
         if not np.ptp(image) > 0:
-            raise ValueError(f"the {name} image is of one brightness: it shows nothing that could be blurred")
+            raise ValueError(f"the {name} image is constant: it does not show a blur")
     whole = _displacement(s, b, max(shape))
     s, b = (_overlap(a, d) for a, d in ((s, -whole), (b, whole)))
     large = (shape[0] + 2 * _SPARE, shape[1] + 2 * _SPARE)
     if min(n - m for n, m in zip(s.shape, large, strict=True)) < 16:
-        raise ValueError(_unregistered(f"they overlap by {s.shape[0]} x {s.shape[1]} pixels alone"))
+        raise ValueError(_unregistered(f"they overlap by only {s.shape[0]} x {s.shape[1]} pixels"))
     lam = _System(middle(s, 256), middle(b, 256), large).best_lambda()
     first = _System(s, b, large)
     h = first.solved(lam)
@@ -87,7 +88,7 @@ def from_pair(sharp: Any, blurred: Any, size: Size) -> PSFEstimate:
         raise ValueError(_unregistered(found))
     away = np.array(centre_of_gravity(h))
     if np.abs(away).max() > 0.02:
-        # The sharp image is displaced and not the PSF, whose edges the pixels may undersample.
+        # Shift the sharp image and not the PSF, whose edges the pixels may undersample.
         s = shift(np.pad(s, 8, mode="reflect"), away)[8:-8, 8:-8]
     system = _System(s, b, shape, 2 + math.ceil(np.abs(away).max()))
     return _estimate(system, system.solved(lam), lam, whole + away, [unit / one, unit])
@@ -98,9 +99,9 @@ def _unregistered(why: str) -> str:
 
 
 def _displacement(s: np.ndarray, b: np.ndarray, reach: int) -> np.ndarray:
-    """By how many whole pixels `b` lies below and to the right of `s`."""
+    """Return by how many whole pixels `b` is below and to the right of `s`."""
     window = np.outer(*(np.hanning(n + 2)[1:-1] for n in s.shape))
-    broad = max(reach / 4, 1.0)  # at the blur's own scale, so that its shape has no effect
+    broad = max(reach / 4, 1.0)  # the scale of the blur, so that its shape has no effect
     smoothed = scipy.ndimage.gaussian_filter
     x, y = (window * (smoothed(a, broad) - smoothed(a, 4 * broad)) for a in (s, b))
     cross = scipy.fft.rfft2(y) * scipy.fft.rfft2(x).conj()
@@ -111,7 +112,7 @@ def _displacement(s: np.ndarray, b: np.ndarray, reach: int) -> np.ndarray:
 
 
 def _overlap(a: np.ndarray, by: np.ndarray) -> np.ndarray:
-    """The part of an image that another one, displaced against it by -`by` pixels, shows as well."""
+    """Return the part of an image that is also visible in another image, which is displaced by -`by` pixels."""
     return a[tuple(slice(max(d, 0), n - max(-d, 0)) for d, n in zip(by, a.shape, strict=True))]
 
 
@@ -120,7 +121,7 @@ class _System:
 
     def __init__(self, s: np.ndarray, b: np.ndarray, shape: tuple[int, ...], edge: int = 0) -> None:
         self.shape = shape
-        # The PSF reaches n // 2 pixels back, its origin being (n - 1) // 2.
+        # The PSF reaches n // 2 pixels back, since its origin is (n - 1) // 2.
         ends = [(n // 2 + edge, k - (n - 1) // 2 - edge) for n, k in zip(shape, s.shape, strict=True)]
         rows, cols = (slice(*one) for one in ends)
         down, right = (slice(*np.add(one, (n - 1) // 2)) for one, n in zip(ends, shape, strict=True))
@@ -133,7 +134,7 @@ class _System:
         self.power = float((np.diff(s, axis=0) ** 2).mean() + (np.diff(s, axis=1) ** 2).mean()) / 2
 
     def forward(self, h: np.ndarray) -> np.ndarray:
-        """h ∗ sharp, where all of it is in the frame."""
+        """Return h ∗ sharp where all of it is in the frame."""
         return self.torus.synthesise(self.torus.analyse(h) * self.spectrum)[self.place]
 
     def adjoint(self, r: np.ndarray) -> np.ndarray:
@@ -143,17 +144,17 @@ class _System:
         return back[..., : self.shape[0], : self.shape[1]]
 
     def _free(self, r: np.ndarray) -> np.ndarray:
-        """Without the mean over the kept pixels, which the offset explains."""
+        """Return r without its mean over the kept pixels, which the offset explains."""
         r = r * self.kept
         return r - self.kept * (r.sum(axis=(-2, -1), keepdims=True) / self.kept.sum())
 
     def rough(self, h: np.ndarray, lam: float) -> np.ndarray:
-        """λ times the Laplacian of h, which is zero beyond its frame."""
+        """Return λ times the negative Laplacian of h, which is zero beyond its frame."""
         laplacian = -sum(np.diff(h, 2, axis, prepend=0, append=0) for axis in (-2, -1))
         return lam * self.power * self.kept.sum() * laplacian
 
     def solved(self, lam: float) -> np.ndarray:
-        """The non-negative h: negative pixels are set to zero, at most four times."""
+        """Return the non-negative h; negative pixels are set to zero at most four times."""
         right = self.adjoint(self._free(self.b))
         support, h = np.ones(self.shape), np.zeros(self.shape)
         for _ in range(4):
@@ -166,7 +167,7 @@ class _System:
         return np.maximum(h, 0)
 
     def linear(self, right: np.ndarray, lam: float, support: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
-        """The solutions (..., m, n) for right sides (..., m, n) that are zero outside a support (m, n)."""
+        """Return the solutions (..., m, n) for right-hand sides (..., m, n); they are zero outside a support (m, n)."""
 
         def normal(h: np.ndarray) -> np.ndarray:
             h = h * support
@@ -182,9 +183,9 @@ class _System:
         return krylov.cg(normal, right * support, ops, begin, precondition=nearly, rtol=1e-5, max_iterations=200)[0]
 
     def _preconditioner(self, lam: float) -> tuple[Torus, np.ndarray]:
-        """The inverse of the normal equations on a torus of twice the PSF's size.
+        """Return the inverse of the normal equations on a torus of twice the PSF's size.
 
-        Apart from the frame's edges the normal equations are the image's autocorrelation.
+        Apart from the edges of the frame, the normal equations are a convolution with the image's autocorrelation.
         """
         whole = self.torus.synthesise(np.abs(self.spectrum) ** 2)
         size = [2 * n for n in self.shape]
@@ -201,11 +202,11 @@ class _System:
         return r - r.mean()
 
     def explained(self, h: np.ndarray) -> float:
-        """The share of the blurred image's variance."""
+        """Return the share of the blurred image's variance that h explains."""
         return 1 - float(self.residual(h).var() / self.b.var())
 
     def best_lambda(self) -> float:
-        """The λ whose PSF predicts left-out pixels best: a fifth of them, in blocks."""
+        """Return the λ whose PSF predicts left-out pixels best; a fifth of the pixels is left out, in blocks."""
         coarse = np.random.default_rng(0).random([-(-n // 16) for n in self.b.shape]) < 0.2
         hidden = np.kron(coarse, np.ones((16, 16), bool))[: self.b.shape[0], : self.b.shape[1]]
         if not (0 < hidden.mean() < 0.6):
@@ -219,13 +220,13 @@ class _System:
 
 
 def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray, units: list[float]) -> PSFEstimate:
-    """The result, of a PSF h and λ, a displacement, and the units of gain and offset."""
+    """Return the result for a PSF h and λ, a displacement, and the units of gain and offset."""
     residual = system.residual(h)
     support, size = (h > 0).astype(float), float(np.linalg.norm(h))
     draws = float(residual.std()) * np.random.default_rng(0).standard_normal((4, *residual.shape))
     right = np.stack([system.adjoint(d - d.mean()) for d in draws] + [system.rough(h, lam)])
     *scatter, bias = (np.linalg.norm(one) / size for one in system.linear(right, lam, support))
-    # 0.005: the error that simulations show in addition.
+    # 0.005 is an additional error found by simulations.
     error = math.hypot(math.sqrt(np.mean(np.square(scatter))), bias, 0.005)
     gain, psf = float(h.sum()), unit_sum(h)
     ratio = float(residual.std()) / max(noise_level(system.b), 1e-12 * float(np.abs(system.b).max()))
@@ -236,7 +237,7 @@ def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray, uni
         f"the residual is {ratio:.1f} times the noise: {wrong}": ratio > 3 and 0.8 <= explained < 0.999,
         f"{100 * outermost:.0f} % of it is at its border: pass a larger size": outermost > 0.03,
     }
-    doubtful = {f"it explains {100 * explained:.0f} % of the blurred image alone": explained < 0.8}
+    doubtful = {f"it explains only {100 * explained:.0f} % of the blurred image": explained < 0.8}
     status, why = graded(error, f"{residual.size} pixels for the {h.size} of the PSF", {}, rough, doubtful)
     offset = float((system.b - system.forward(h)).mean()) - gain * system.level
     details = {"shift": (float(moved[0]), float(moved[1])), "gain": gain * units[0], "offset": offset * units[1]}

@@ -1,14 +1,14 @@
-"""The PSF from images of points: stars, beads, pinholes.
+"""Measure the PSF from images of points: stars, beads, pinholes.
 
-Every point shows the PSF, displaced by a fraction of a pixel, scaled by the point's flux, on a background, with
-neighbours. The sources are found by matched filtering (`sources`), the PSF is the robust mean of their images after
-these have been displaced back, and each source is fitted with it again; four rounds converge. In every round the
-other known sources are subtracted (P. B. Stetson, DAOPHOT, PASP 99 (1987) 191). Anderson and King (PASP 112 (2000)
-1360) treat the displacing and averaging of an undersampled PSF: the fractions of many points cancel the aliases.
+Each point shows the PSF, shifted by a fraction of a pixel, scaled by the flux of the point, on a background, and with
+neighbours. Matched filtering finds the sources (`sources`). The PSF is the robust mean of their images after these have
+been shifted back, and each source is fitted again with it. Four rounds converge. In every round the other known sources
+are subtracted (P. B. Stetson, DAOPHOT, PASP 99 (1987) 191). Anderson and King (PASP 112 (2000) 1360) treat the shift
+and mean of an undersampled PSF: the aliases cancel over the different fractions of pixels of many points.
 
-Volumes of beads are treated alike, but that the aliases of an undersampled PSF stay in it.
+Volumes of beads are treated in the same way, but the aliases of an undersampled PSF remain.
 
-Where the PSF varies, each source is centred by the PSF of its position: the mean and a few eigen-PSFs, whose
+If the PSF varies, each source is centred by the PSF of its position. This is the mean plus a few eigen-PSFs whose
 coefficients are smooth functions of the position (`variation`), as in PSFEx (E. Bertin, 2011).
 """
 
@@ -32,7 +32,7 @@ from .models import Size, as_shape, coordinates, radii, unit_sum
 from .sources import FOUND, checked_positions, detected, flat_tops, without_background
 from .variation import MeanPSF, Variation, clean
 
-_USED, _MOST = 15.0, 300  # least signal over noise, and largest number, of the sources that are averaged
+_USED, _MOST = 15.0, 300  # least signal-to-noise ratio, and largest number, of averaged sources
 _MARGIN = 4  # pixels around the PSF that show the background
 
 
@@ -49,38 +49,38 @@ def from_points(
     Parameters
     ----------
     image : (M, N) or (P, M, N) array
-        An image, or planes of a volume: bright points on a dark, slowly varying background, in any
-        unit, not compressed by a tone curve.
+        An image or a volume of bright points on a dark, slowly varying background, in any unit that is proportional to
+        light (no tone curve).
     positions : (k, 2) or (k, 3) array, optional
-        Rows and columns, or planes, rows and columns, of the points, to a pixel or two; detected by default.
+        Rows and columns (or planes, rows and columns) of the points, to within two pixels; by default they are
+        detected.
     size : int or tuple of int, optional
-        Rows and columns, or planes, rows and columns, of the PSF; by default those where it rises above the noise.
+        Rows and columns (or planes, rows and columns) of the PSF; by default the part that exceeds the noise.
     saturation : float, optional
-        Least value of a saturated pixel. By default the largest of the integer
-        type, and flat peaks. Saturated points are left out.
+        Smallest value of a saturated pixel. By default the largest value of an integer dtype, and flat peaks, count as
+        saturated. Saturated points are left out.
     grid : (int, int), optional
-        Also estimate how the PSF varies: PSFs at the centres of this many rows
-        and columns of equal parts of an image, as `PSFEstimate.map`.
+        Also estimate how the PSF varies: `PSFEstimate.map` holds PSFs at the centres of this many rows and columns of
+        equal parts of an image.
 
     Returns
     -------
     PSFEstimate
-        Its centre of gravity is the centre. ``details``: ``points`` used,
-        ``left_out`` and why, ``fwhm``, ``energy_outside``
-        (beyond the size, extrapolated; of a volume beside it, and no part of its
-        error), ``positions`` (k, 2) or (k, 3) and ``flux`` (k,) of those used,
-        ``variation``: the difference of the PSFs across the image, relative to
+        The PSF, with its centre of gravity at the centre. ``details`` has the number of used ``points``; ``left_out``,
+        the number of other points by reason; ``fwhm`` in pixels; ``energy_outside``, the extrapolated share of the
+        light beyond the size (for a volume beside it, and not part of its error); ``positions`` (k, 2) or (k, 3) and
+        ``flux`` (k,) of the used points; and ``variation``, the difference of the PSFs across the image relative to
         their mean.
 
     Raises
     ------
     ValueError
-        If there is no point, all are saturated or too near the edge, or
-        positions lie outside the image; the message contains advice.
+        If there is no point, all points are saturated or too near the edge, or positions are outside the image; the
+        message contains advice.
 
     Notes
     -----
-    The measured PSF contains the pixels' aperture. A bead that is not small against the PSF widens it.
+    The measured PSF contains the aperture of the pixels. A bead widens it unless it is small compared with the PSF.
 
     Examples
     --------
@@ -97,9 +97,9 @@ def from_points(
     if min(picture.shape) < 9:
         raise ValueError(f"an image of {by(picture.shape)} pixels has no room for points")
     if grid is not None and picture.ndim != 2:
-        raise ValueError(f"grid={grid!r} is of images; of volumes one PSF is measured: leave grid out")
+        raise ValueError(f"grid={grid!r} is for images; a volume has one PSF: leave grid out")
     cells = None if grid is None else cell_centres(grid, picture.shape)
-    # A bead may lie in the middle of few planes, but not of few rows.
+    # The PSF may have as many planes as the volume, but only half as many rows and columns.
     room = [n if axis < picture.ndim - 2 else n // 2 for axis, n in enumerate(picture.shape)]
     if size is not None:
         size = as_shape(size, picture.ndim)
@@ -116,7 +116,9 @@ def from_points(
     field = _Field(above, noise, saturated, *detected(above, noise, positions), unit)
     if size is not None:
         return field.estimate(*field.average(size), cells)
-    # An image without points is not searched with ever larger sizes. Half of the beads show all planes.
+    # The number of planes is limited so that half of the beads show all of them. The search for a larger size ends
+    # if an image has no points.
+
     depth = np.minimum(field.at, np.array(picture.shape) - 1 - field.at)[:, : picture.ndim - 2]
     most = [*2 * np.median(depth, axis=0).astype(int) + 1, *[min(room[-2:]) - 2 * _MARGIN] * 2]
     side = 2 * max(math.ceil(4.5 * field.scale) + 1, 4) + 1
@@ -130,15 +132,18 @@ def from_points(
             break
         wider = field.average(larger)
         if picture.ndim == 3 and 2 * len(wider[1]) < len(found[1]):
-            break  # the beads stand too close to show more
+            break  # the beads are too near to each other to show more
         found, shape = wider, larger
     return field.estimate(found[0].cut(tuple(map(min, needed, shape))), *found[1:], cells)
 
 
 @dataclass(frozen=True)
 class _Field:
-    """An image or volume of sources without its background: its noise, saturated pixels, and the positions (k, axes),
-    filter scale and signal over noise (k,) of the sources, and the unit of its values."""
+    """The sources of an image or volume.
+
+    It holds the values `above` the background, their noise, the saturated pixels, the positions `at` (k, axes), filter
+    `scale` and signal-to-noise ratios (k,) of the sources, and the unit of the values.
+    """
 
     above: np.ndarray
     noise: float
@@ -149,9 +154,10 @@ class _Field:
     unit: float
 
     def average(self, shape: Shape) -> tuple[MeanPSF, np.ndarray, np.ndarray, dict[str, int]]:
-        """The mean PSF of a shape, its sources' positions (k, axes) and fluxes (k,), and the number of the others by
-        reason."""
-        # Lengths without large prime factors, whose transforms would take several times as long.
+        """Return the mean PSF, positions (k, axes) and fluxes (k,) of its sources, and the number of other sources by
+        reason.
+        """
+        # Transforms of lengths with large prime factors would take several times as long.
         large = tuple(scipy.fft.next_fast_len(n + 2 * _MARGIN, real=True) for n in shape)
         at, own, axes = self.at, np.rint(self.at), tuple(range(1, len(shape) + 1))
         good, left_out = self._usable(own, shape)
@@ -186,12 +192,12 @@ class _Field:
             total = psfs.sum(axis=axes)
             psfs, flux, at = psfs / _each(total, axes), flux * total, at + away
             psf = np.average(psfs[good], axis=0, weights=mean.weights)
-        # A wide-field microscope's PSF has light everywhere in a volume: there the slope need not be significant.
+        # The PSF of a wide-field microscope has light everywhere in a volume, so the slope need not be significant.
         level = level - flux * _pedestal(flux[good], level[good], 3.0 if len(axes) == 2 else 0.0)
         stamps = ((stamps - _each(level, axes)) / _each(flux, axes))[good]
         at, own, flux = at[good], own[good], flux[good]
         back = shift(stamps, own - at)
-        if width(psf) < 4 and len(axes) == 2:  # a wider PSF is sampled well
+        if width(psf) < 4 and len(axes) == 2:  # a wider PSF is well sampled
             back = back + _aliases(stamps, at - own, self.noise / flux)
         mean = _robust_mean(back, psfs[good] - psf, self.noise / flux, psf).cut(shape)
         return mean, at, flux, left_out
@@ -199,17 +205,17 @@ class _Field:
     def estimate(
         self, mean: MeanPSF, at: np.ndarray, flux: np.ndarray, left_out: dict[str, int], cells: np.ndarray | None
     ) -> PSFEstimate:
-        """The result from what `average` returns, with a map of PSFs at `cells` (R, S, 2)."""
+        """Return the result for the values that `average` returned, with a map of PSFs at `cells` (R, S, 2)."""
         _check_light(np.maximum(mean.psf * gains(mean.psf, mean.variance), 0).sum(), len(at))
         psf, error = clean(mean.psf, mean.variance)
         k, outside, fwhm = len(at), energy_outside(psf), width(psf)
         varied, axes = Variation(at, mean, self.above.shape), self.above.ndim
-        # The scatter does not show light beyond the frame, which scales the rest, nor pixels that are too coarse. A
-        # volume never holds all light.
+        # The scatter contains neither the light beyond the frame, which scales the rest, nor the effect of coarse
+        # pixels. A volume never holds all light, so this part is left out for it.
         error = math.hypot(error, 0.01, outside if axes == 2 else 0.0, 0.02 if fwhm < 2 else 0.0)
         advice = "ask for grid=(rows, columns)" if axes == 2 else "measure it in parts of the volume"
         rough = {
-            "so few do not show whether one is a blend; show three or more": k < 3,
+            "a blend cannot be recognised among so few; show three or more": k < 3,
             f"it is {fwhm:.2f} pixels wide, too narrow to be sampled well": fwhm < 2,
             f"about {100 * outside:.0f} % of its light falls outside: give a larger size": outside > 0.03,
             f"it varies by {100 * varied.variation:.0f} % across the image: {advice}": varied.variation > 0.1,
@@ -221,10 +227,10 @@ class _Field:
         return PSFEstimate(psf, error, status, why, details, None if cells is None else varied.map(cells))
 
     def _usable(self, own: np.ndarray, shape: Shape) -> tuple[np.ndarray, Counter[str]]:
-        """Which sources can be averaged (k,), and the numbers of the others by reason."""
+        """Return which sources can be averaged (k,), and the numbers of the others by reason."""
         before = np.array(centre(shape))
         inside = ((own >= before) & (own - before + shape <= self.above.shape)).all(axis=1)
-        # A neighbour that is nearly as bright and stands inside the PSF cannot be subtracted cleanly.
+        # A neighbour that is similarly bright and inside the PSF cannot be subtracted accurately.
         apart = np.abs(own[:, None] - own[None]).max(axis=2)
         near = (apart < max(2.2 * self.scale, 3)) & (self.snr[None] > 0.2 * self.snr[:, None])
         np.fill_diagonal(near, False)
@@ -238,11 +244,11 @@ class _Field:
             left_out[why] = int((bad & good).sum())
             good &= ~bad
         left_out[f"not among the {_MOST} brightest"] = max(int(good.sum()) - _MOST, 0)
-        good &= np.cumsum(good) <= _MOST  # they are in order of brightness
+        good &= np.cumsum(good) <= _MOST  # the sources are in order of brightness
         if good.any():
             return good, left_out
         if left_out["saturated"] >= 0.5 * len(own):
-            advice = "expose shorter, or pass saturation=... if these values are sound"
+            advice = "expose shorter, or pass saturation=... if these values are valid"
         elif left_out["too near the edge"]:
             advice = f"show points further inside than half of the PSF ({by(shape)}) or pass a smaller size"
         else:
@@ -250,7 +256,9 @@ class _Field:
         raise ValueError(f"of {len(own)} points none can be used ({_listed(left_out)}): {advice}")
 
     def _odd(self, back: np.ndarray, psfs: np.ndarray, flux: np.ndarray, good: np.ndarray) -> np.ndarray:
-        """Sources (k,) that differ from their PSFs by more than noise and the others do; none if all do."""
+        """Return the sources (k,) that differ from their PSFs by more than the noise and the other sources do; none if
+        all do.
+        """
         difference, size = ((a**2).sum(axis=tuple(range(1, a.ndim))) for a in (back - psfs, psfs))
         beyond = np.sqrt(np.maximum(difference - back[0].size * (self.noise / flux) ** 2, 0) / size)
         usual = np.median(beyond[good])
@@ -260,7 +268,7 @@ class _Field:
 
 
 def _check_light(total: float, points: int) -> None:
-    """ValueError unless a PSF has light."""
+    """Raise ValueError unless a PSF has light."""
     if not 0 < total < math.inf:
         raise ValueError(f"{points} places have no common shape above the noise: show stars, beads or pinholes")
 
@@ -270,13 +278,16 @@ def _listed(left_out: dict[str, int]) -> str:
 
 
 def _each(values: np.ndarray, axes: Shape) -> np.ndarray:
-    """Values (k,) of sources, to go with their stamps, whose own axes these are."""
+    """Return values (k,) of sources in a shape that broadcasts with their stamps, whose own axes are `axes`."""
     return np.expand_dims(values, axes)
 
 
 def _pixels(own: np.ndarray, shape: Shape, frame: Shape) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Indices of the pixels of stamps in an image, such as rows (k, m, 1) and columns (k, 1, n), clipped to its frame;
-    and which of them lie in it (k, m, n)."""
+    """Return the indices of the pixels of stamps in an image, clipped to its frame, and which of them are inside (k, m,
+    n).
+
+    The indices are arrays that broadcast, such as rows (k, m, 1) and columns (k, 1, n).
+    """
     places = _each(own.T.astype(int), tuple(range(2, own.shape[1] + 2)))
     at = [place + line for place, line in zip(places, coordinates(shape), strict=True)]
     clipped = tuple(np.clip(line, 0, n - 1) for line, n in zip(at, frame, strict=True))
@@ -284,13 +295,13 @@ def _pixels(own: np.ndarray, shape: Shape, frame: Shape) -> tuple[tuple[np.ndarr
 
 
 def _cut(image: np.ndarray, own: np.ndarray, shape: Shape) -> np.ndarray:
-    """Stamps (k, m, n) of an image around pixels `own` (k, 2); zero beyond the image."""
+    """Return stamps (k, m, n) of an image around the pixels `own` (k, 2), zero beyond the image."""
     at, inside = _pixels(own, shape, image.shape)
     return image[at] * inside
 
 
 def _rendered(fitted: np.ndarray, own: np.ndarray, shape: Shape) -> np.ndarray:
-    """The sum of sources (k, m, n) at pixels `own` (k, 2) in an image of this shape."""
+    """Return an image of this shape with the sum of sources (k, m, n) at pixels `own` (k, 2)."""
     image, (at, inside) = np.zeros(shape), _pixels(own, fitted.shape[1:], shape)
     np.add.at(image, at, fitted * inside)
     return image
@@ -299,22 +310,24 @@ def _rendered(fitted: np.ndarray, own: np.ndarray, shape: Shape) -> np.ndarray:
 def _gauss_newton(
     stamps: np.ndarray, psfs: np.ndarray, at: np.ndarray, own: np.ndarray, flux: np.ndarray, level: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One step for position, flux and background of each source."""
+    """Return position, flux and background of each source after one Gauss-Newton step."""
     k = len(stamps)
     basis = np.concatenate([shift(psfs, at - own, slopes=True), np.ones_like(psfs)[None]]).swapaxes(0, 1)
     basis = basis.reshape(k, at.shape[1] + 2, -1)
     gram = basis @ basis.swapaxes(1, 2)
     gram += 1e-9 * np.eye(gram.shape[1]) * np.trace(gram, axis1=1, axis2=2)[:, None, None]
     found = np.linalg.solve(gram, basis @ stamps.reshape(k, -1, 1))[:, :, 0]
-    bright = found[:, 0] > 0.1 * flux  # otherwise the step leads nowhere
+    bright = found[:, 0] > 0.1 * flux  # otherwise the step is unreliable
     fitted = np.where(bright, found[:, 0], flux)
     step = np.clip(found[:, 1:-1] / fitted[:, None], -0.5, 0.5)
     return np.clip(at + step, own - 1.5, own + 1.5), fitted, np.where(bright, found[:, -1], level)
 
 
 def _pedestal(flux: np.ndarray, level: np.ndarray, least: float) -> float:
-    """The background around a source per unit of its flux: the wings beyond the PSF's size; 0 unless it exceeds
-    its standard error so many times."""
+    """Return the background around a source per unit of its flux, which the wings beyond the PSF's size cause.
+
+    The result is 0 unless it exceeds `least` times its standard error.
+    """
     if len(flux) < 6:
         return 0.0
     away = flux - flux.mean()
@@ -325,11 +338,11 @@ def _pedestal(flux: np.ndarray, level: np.ndarray, least: float) -> float:
 
 
 def _aliases(stamps: np.ndarray, away: np.ndarray, noise: np.ndarray) -> np.ndarray | float:
-    """Correction (m, n) of the mean of displaced stamps for undersampling, or 0.
+    """Return a correction (m, n) of the mean of shifted stamps for undersampling, or 0.
 
-    The spectrum of a displaced PSF at ω is the sum over its aliases a of e^(−2πi(ω + a)d) H(ω + a). Displacing the
-    image back corrects the phase of a = 0 alone, and in the mean over many d the others cancel. They are found by
-    least squares, three of them with a = 0, and used if they predict left-out sources better.
+    The spectrum of a shifted PSF at ω is the sum over its aliases a of e^(−2πi(ω + a)d) H(ω + a). Shifting the image
+    back corrects only the phase of a = 0; the others cancel in the mean over many d. Least squares estimates three
+    aliases together with a = 0. The result is used if it predicts left-out sources better.
     """
     k, m, n = stamps.shape
     if k < 8:
@@ -344,7 +357,7 @@ def _aliases(stamps: np.ndarray, away: np.ndarray, noise: np.ndarray) -> np.ndar
     left = phase.conj().swapaxes(-1, -2) * weights
     inverse = np.linalg.inv(left @ phase + np.diag([0.0, 1, 1, 1]) / k)
     found = inverse @ (left @ spectra)
-    # Each source left out in turn, by its leverage.
+    # Leave out each source in turn, by its leverage.
     leverage = np.einsum("mnka,mnab,mnbk->mnk", phase, inverse, left).real[..., None]
     risk = (np.abs((spectra - phase @ found) / np.maximum(1 - leverage, 0.1)) ** 2)[..., 0] @ weights
     plain = left[..., :1, :] @ spectra
@@ -355,7 +368,7 @@ def _aliases(stamps: np.ndarray, away: np.ndarray, noise: np.ndarray) -> np.ndar
 
 
 def _robust_mean(stamps: np.ndarray, differing: np.ndarray, noise: np.ndarray, last: np.ndarray) -> MeanPSF:
-    """The mean of stamps less their differences from the mean PSF, without outlying pixels, which are replaced."""
+    """Return the mean of stamps minus their differences from the mean PSF, with outlying pixels replaced."""
     k = len(stamps)
     floor = np.maximum(noise**2, (1e-6 * last.max()) ** 2)
     if k == 1:
@@ -379,21 +392,23 @@ def _robust_mean(stamps: np.ndarray, differing: np.ndarray, noise: np.ndarray, l
 
 
 def _needed(mean: MeanPSF) -> Shape:
-    """The sides of the part that holds the PSF where it rises above the noise, 1.5 times as long if it is cut off:
-    those of a square, and the number of planes."""
+    """Return the sides of the part in which the PSF exceeds the noise, 1.5 times as long if the PSF is cut off.
+
+    They are the number of planes, if there are any, and twice the side of a square.
+    """
     planes, wide = tuple(range(mean.psf.ndim - 2)), (-2, -1)
     across = _reach(mean.psf.sum(axis=planes), mean.variance.sum(axis=planes))
     return (*(_reach(mean.psf.sum(axis=wide), mean.variance.sum(axis=wide)) for _ in planes), across, across)
 
 
 def _reach(psf: np.ndarray, variance: np.ndarray) -> int:
-    """The number of pixels across of the part of an image, or of a line, that rises above the noise."""
+    """Return the width in pixels of the part of an image, or of a line, that exceeds the noise."""
     ring = np.rint(radii(psf.shape)).astype(int).ravel()
     last = (min(psf.shape) - 1) // 2
     parts = (np.ones_like(psf), psf, variance)
     count, total, square = (np.bincount(ring, a.ravel())[: last + 1] for a in parts)
     level, error = total / count, np.sqrt(square) / count
     seen = (level > 3 * error) & (level > 2e-4 * level.max())
-    pairs = np.flatnonzero(seen[1:] & seen[:-1])  # a ring that stands alone is chance
+    pairs = np.flatnonzero(seen[1:] & seen[:-1])  # a single ring is chance
     radius = int(pairs[-1]) + 1 if len(pairs) else 1
     return 2 * (math.ceil(1.5 * last) if radius >= last - 1 else max(radius + 1, 2)) + 1

@@ -1,23 +1,23 @@
-"""Improve a PSF that is nearly right from the blurred image: semi-blind estimation of a few parameters.
+"""Improve a nearly correct PSF by means of the blurred image: semi-blind estimation of a few parameters.
 
-Noise along the border of the given PSF is removed first (`denoise`). The true PSF is then taken to be the given one
-raised to a power (a tone curve that was ignored), enlarged and rotated. The three parameters have normal priors around
-"no change". Their likelihood is that of the image's power spectrum (`spectra`), whose scene and noise are fitted anew
-for each PSF: a blur differs from everything that a scene may do by the places where its spectrum is near zero, and
-those move with the parameters. A simplex search [1]_ maximises the posterior.
+First, noise along the border of the given PSF is removed (`denoise`). Then the true PSF is assumed to be the given one
+raised to a power (an ignored tone curve), enlarged and rotated. The three parameters have normal priors around "no
+change". Their likelihood is that of the image's power spectrum (`spectra`), whose scene and noise are fitted again for
+each PSF. A blur differs from every scene by the positions at which its spectrum is near zero, and these depend on the
+parameters. A simplex search [1]_ maximises the posterior.
 
-A PSF that is turned or enlarged is first made of points of light, 5 x 5 to a pixel, each spread over the four nearest
-pixels, by the iteration of Richardson [2]_ and Lucy [3]_. Interpolation between the pixels would smooth a thin path,
-and the image would contradict the right rotation.
+Before it is rotated or enlarged, a PSF is decomposed into points of light, 5 x 5 per pixel, each spread over the four
+nearest pixels. This uses the iteration of Richardson [2]_ and Lucy [3]_. Interpolation between the pixels would smooth
+a thin path, and the image would contradict the right rotation.
 
-Parameters are added one by one, each time the one that gains most, as long as the gain is clear. A scene whose spectrum
-is not smooth, such as text, moves those that are not wrong, and so does what a measured PSF has of noise. Therefore the
-edges are asked too, which the power does not contain: how a step of blind estimation (`blurred`) would change the PSF.
-The gain of the log-likelihood counts up to four times where both changes correlate, and next to nothing where they are
-opposed.
+Parameters are added one by one, each time the one with the largest gain, as long as the gain is clear. A scene whose
+spectrum is not smooth, such as text, or the noise of a measured PSF may change parameters that are correct. Therefore
+the edges are used as well, which the power does not contain: a step of blind estimation (`blurred`) yields the change
+of the PSF that they demand. The gain of the log-likelihood is multiplied by (1 + c)², where c is the correlation of
+both changes.
 
-Changes that a smooth change of the scene's spectrum imitates, such as the pixel's own integration or a little more
-width of a Gaussian, cannot be found, nor can single pixels be corrected.
+A change that resembles a smooth change of the scene's spectrum cannot be found. Examples are the integration over a
+pixel, and a slightly wider Gaussian. Single pixels cannot be corrected either.
 
 References
 ----------
@@ -46,32 +46,33 @@ from .models import coordinates, spread, unit_sum
 from .shaping import crop, cut_off_noise, denoise
 from .spectra import PictureSpectrum, compressed
 
-#: The parameters and their priors' deviations: degrees, logarithms of size and exponent.
+#: The parameters and the standard deviations of their priors: degrees, logarithms of size and exponent.
 PARAMETERS = {"rotation": 1.5, "scale": 0.04, "exponent": 0.25}
 
 
 def refine(image: Any, psf: Any) -> PSFEstimate:
-    """Correct the noise, angle, size and tone of a PSF by the blurred image.
+    """Correct the noise, angle, size and tone curve of a PSF by means of the blurred image.
 
     Parameters
     ----------
     image : (M, N) array
         The blurred grey image, at least 64 pixels a side, not compressed.
     psf : (m, n) array
-        Nearly the PSF: measured at another time, by another lens setting, or stored with noise or a tone curve.
+        A nearly correct PSF: measured at another time, or with another setting of the lens, or stored with noise or a
+        tone curve.
 
     Returns
     -------
     PSFEstimate
-        ``psf`` has the sum of the given one, and is the given one where the image does not show clearly that another
-        is better. ``details``: ``changed``, the names of the parameters, and "noise"; ``rotation`` in degrees
-        counter-clockwise; ``scale``; ``exponent`` of the pixels' values; ``evidence``, the log-likelihood ratio against
-        the given PSF; ``error_before``, the error of the given PSF, estimated alike.
+        ``psf`` has the sum of the given PSF. It is the given PSF unless the image clearly shows that another is better.
+        ``details`` has ``changed``, the names of the changed parameters, and "noise"; ``rotation`` in degrees
+        counter-clockwise; ``scale``, the relative size; ``exponent`` of the pixel values; ``evidence``, the
+        log-likelihood ratio to the given PSF; and ``error_before``, the estimated error of the given PSF.
 
     Raises
     ------
     ValueError
-        If the image is too small or of one brightness, or the array is no PSF.
+        If the image is too small or constant, or the array is not a PSF.
 
     Examples
     --------
@@ -109,11 +110,13 @@ def refine(image: Any, psf: Any) -> PSFEstimate:
 
 
 class _Posterior:
-    """The posterior of the parameters, each over the deviation of its prior, for an image."""
+    """The posterior of the parameters for an image; each parameter is divided by the standard deviation of
+    its prior.
+    """
 
     def __init__(self, picture: np.ndarray, h: np.ndarray) -> None:
         self._spectrum = PictureSpectrum(picture)
-        # Room for a PSF that is a tenth larger.
+        # Leave room for a PSF that is a tenth larger.
         self.shape = tuple(n + 2 * math.ceil(0.05 * n + 1) for n in h.shape)
         self._given = np.maximum(placed(h, self.shape) / h.max(), 0).ravel()
         points = np.stack(np.broadcast_arrays(*coordinates(tuple(5 * n for n in self.shape)))).reshape(2, -1) / 5
@@ -122,7 +125,7 @@ class _Posterior:
         self._scale = finest_scale(picture, max(self.shape) | 1)
 
     def psf(self, parameters: np.ndarray) -> np.ndarray:
-        """The changed PSF, of unit sum."""
+        """Return the changed PSF, with sum one."""
         rotation, scale, exponent = parameters * [*PARAMETERS.values()]
         h = self._given ** math.exp(exponent)
         if rotation or scale:
@@ -133,31 +136,31 @@ class _Posterior:
         return unit_sum(h.reshape(self.shape))
 
     def _spread(self, points: np.ndarray) -> scipy.sparse.csr_array:
-        """The matrix that spreads the light of points, which lie around the centre, over pixels."""
+        """Return the matrix that spreads the light of points, given relative to the centre, over pixels."""
         return spread(points + np.reshape(centre(self.shape), (2, 1)), self.shape)
 
     def likelihood(self, h: np.ndarray) -> float:
-        """Minus the log-likelihood of a PSF."""
+        """Return the negative log-likelihood of a PSF."""
         return self._spectrum.against(1.0, self._spectrum.fit(self._spectrum.transfer(h))[0])
 
     def _cost(self, parameters: np.ndarray) -> float:
-        # An exponent far below one lifts what noise is left around the PSF to a wide base.
+        # An exponent far below one amplifies the remaining noise around the PSF to a wide base.
         if parameters[-1] < -1.6 or abs(parameters).max() > 4:
             return math.inf
         return self.likelihood(self.psf(parameters)) + 0.5 * float((parameters**2).sum())
 
     def _agreement(self, before: np.ndarray, after: np.ndarray) -> float:
-        """The correlation of a change with that which the image's edges demand of the PSF, from -1 to 1."""
+        """Return the correlation, from -1 to 1, of a change with the change that the edges of the image demand."""
         size = max(self.shape) | 1
         h, new = (placed(self.psf(parameters), (size, size)).astype(np.float32) for parameters in (before, after))
         demanded = self._scale.psf(self._scale.scene(h, self._scale.lam), h) - h
         return float(np.corrcoef((new - h).ravel(), demanded.ravel())[0, 1])
 
     def best(self) -> np.ndarray:
-        """The most probable parameters, most of which are 0."""
+        """Return the most probable parameters, most of which are 0."""
         trials = (-1, 1), (-0.8, 0.8), (-1.4, 1.4, 2.8)
         best, units, free = np.zeros(len(PARAMETERS)), np.eye(len(PARAMETERS)), list[int]()
-        # Chance, and a part of the deviance by what the scene's spectrum lacks in smoothness.
+        # The least gain allows for chance, and for a scene whose spectrum is not smooth.
         least, cost = 0.011 * len(self._spectrum.power), self._cost(best)
         while len(free) < len(best):
             others = [i for i in range(len(best)) if i not in free]
@@ -177,7 +180,7 @@ class _Posterior:
 
 
 def _points_of(h: np.ndarray, spread: scipy.sparse.csr_array) -> np.ndarray:
-    """The light (k,) of points that makes the pixels h (m, n) [2]_ [3]_."""
+    """Return the light (k,) of points whose sum is the pixels h (m, n) [2]_ [3]_."""
     of_points = scipy.sparse.linalg.aslinearoperator(spread)
     of_points.dims = 1, spread.shape[1]
     operator: Any = AdaptedOperator(of_points, h.shape)

@@ -1,5 +1,6 @@
-"""Preparing a measured PSF, an image or a volume: centring, cropping, resampling to the image's pixels and removing
-noise."""
+"""Prepare a PSF of an image or a volume: centre it, crop it, resample it to the pixels of the image, and
+remove noise.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +35,17 @@ def recentre(psf: Any) -> np.ndarray:
     Parameters
     ----------
     psf : (m, n) or (p, m, n) array
+        The PSF.
 
     Returns
     -------
     array of the same shape, float64
-        Non-negative if `psf` is, with the same sum. Values that leave the frame are lost.
+        The shifted PSF with the same sum, non-negative if `psf` is. Values that leave the frame are lost.
+
+    Raises
+    ------
+    ValueError
+        If the sum of the PSF is not positive.
     """
     h, unit = grey(psf, "the PSF", (1, 2, 3))
     total = h.sum()
@@ -63,13 +70,14 @@ def crop(psf: Any, energy: float = 0.999) -> np.ndarray:
     Parameters
     ----------
     psf : (m, n) or (p, m, n) array
+        The PSF.
     energy : float
         The share, above 0 and at most 1.
 
     Returns
     -------
     array, float64
-        Its sum is one.
+        The cropped PSF, with a sum of one.
     """
     h, _ = grey(psf, "the PSF", (1, 2, 3))
     if not 0 < as_number(energy) <= 1:
@@ -84,18 +92,20 @@ def crop(psf: Any, energy: float = 0.999) -> np.ndarray:
 
 
 def resample(psf: Any, scale: Lengths) -> np.ndarray:
-    """Resample the PSF: a spline whose means over the old pixels are these gives the means over the new ones.
+    """Resample the PSF by a spline that keeps the means over the old pixels and is averaged over the new ones.
 
     Parameters
     ----------
     psf : (m, n) or (p, m, n) array
+        The PSF.
     scale : float or one for each axis
-        New pixels per old pixel along an axis: 2 for an image whose pixels are half as large.
+        Number of new pixels per old pixel along an axis, from 0.02 to 50: 2 for an image whose pixels are half as
+        large.
 
     Returns
     -------
     array, float64
-        Of odd sides, with a sum of one.
+        The resampled PSF, with odd sides and a sum of one.
     """
     h, _ = grey(psf, "the PSF", (1, 2, 3))
     scales = per_axis(scale, h.ndim, "scale, new pixels in one old pixel,")
@@ -106,8 +116,8 @@ def resample(psf: Any, scale: Lengths) -> np.ndarray:
         if s != 1:
             reach = max(math.ceil((max(c, n - 1 - c) + 0.5) * s - 0.5), 0)
             at = ((np.arange(2 * reach + 2) - 0.5 - reach) / s + c + 0.5 + room).clip(0, n + 2 * room)
-            # The light up to each old pixel's end is known exactly; at the new ones' ends it is its spline, which does
-            # not leave the values on either side: light never falls.
+            # The light up to the end of each old pixel is known exactly. Its spline gives the light up to the ends of
+            # the new pixels, limited to the values on both sides, since the light never decreases.
             light = np.cumsum(np.pad(np.moveaxis(out, axis, 0), [(room + 1, room)] + [(0, 0)] * (h.ndim - 1)), axis=0)
             found = scipy.interpolate.make_interp_spline(np.arange(len(light)), light, k=5)(at)
             if h.min() >= 0:
@@ -117,30 +127,32 @@ def resample(psf: Any, scale: Lengths) -> np.ndarray:
 
 
 def for_voxels(psf: Any, voxel: Lengths | None, image_voxel: Lengths | None) -> np.ndarray:
-    """The PSF on the voxels of an image that are not those on which it was measured or computed.
+    """Return the PSF on the voxels of an image, if it was measured or computed on other voxels.
 
     Parameters
     ----------
     psf : (m, n) or (p, m, n) array
+        The PSF.
     voxel, image_voxel : float, or one for each axis, or None
-        Sides of a voxel of the PSF and of the image, in the same unit, or (distance of the planes, side of a
-        pixel); None if none is known, NaN for one that is not.
+        Sides of a voxel of the PSF and of the image, in the same unit, or (distance of the planes, side of a pixel).
+        None stands for unknown sides, NaN for one unknown side.
 
     Returns
     -------
     array, float64
-        Resampled along the axes where the sizes differ by more than 1 %, with a sum of one.
+        The PSF with a sum of one, resampled along the axes where the sizes differ by more than 1 %; without such an
+        axis it is not changed.
 
     Raises
     ------
     ValueError
-        For sizes that are not positive, or so different that no resampling helps.
+        For sizes that are not positive, or that differ by a factor of more than 50.
 
     Warns
     -----
     PSFWarning
-        If only one of the sizes along an axis is known, and the PSF is left as it is there; or if the PSF's voxels
-        are larger than the image's and too coarse to show its shape between them.
+        If only one of the two sizes along an axis is known, so that the PSF is not resampled there. Also if the PSF's
+        voxels are larger than the image's, and too coarse for its shape.
     """
     h, unit = grey(psf, "the PSF", (1, 2, 3))
     given = (math.nan if sides is None else sides for sides in (voxel, image_voxel))
@@ -156,7 +168,7 @@ def for_voxels(psf: Any, voxel: Lengths | None, image_voxel: Lengths | None) -> 
     peak = np.unravel_index(h.argmax(), h.shape)
     for axis, scale in enumerate(scales):
         line = np.moveaxis(h, axis, 0)[(slice(None), *np.delete(peak, axis))]
-        # Its spectrum at the Nyquist frequency, over that at zero.
+        # The spectrum of the line at the Nyquist frequency, relative to that at zero.
         if scale > 1 and abs((line[::2].sum() - line[1::2].sum()) / line.sum()) > 0.15:
             warn(
                 f"along axis {axis} the PSF's voxels of {own[axis]:g} are larger than the image's of {its[axis]:g}, "
@@ -171,14 +183,14 @@ def denoise(psf: Any, noise: float | None = None) -> np.ndarray:
     Parameters
     ----------
     psf : (m, n) or (p, m, n) array
-        In any unit, on a background that is the same all along its border.
+        The PSF, in any unit, on a background that is constant along its border.
     noise : float, optional
-        Standard deviation of a pixel; by default that of the border.
+        Standard deviation of the noise of a pixel, in the unit of the PSF; by default that of the border.
 
     Returns
     -------
     array of the same shape, float64
-        Non-negative, with a sum of one.
+        The PSF, non-negative and with a sum of one.
     """
     h, unit = grey(psf, "the PSF", (1, 2, 3))
     background, deviation = _level(border(h))
@@ -188,9 +200,10 @@ def denoise(psf: Any, noise: float | None = None) -> np.ndarray:
 
 
 def cut_off_noise(psf: np.ndarray, least: float = 0.03) -> float:
-    """The share of the light of a PSF (m, n) that is noise which was cut off at zero; 0 if that is not above `least`.
+    """Return the share of the light of a PSF (m, n) that is noise cut off at zero; 0 if it is not above `least`.
 
-    Its border shows it, far below the peak. Without an order but near the peak is light, as of a mask in an aperture.
+    The border shows such noise, far below the peak. An irregular border near the peak is light, as of a mask in an
+    aperture.
     """
     edge, light = border(psf), float(psf.sum())
     share = float(edge.mean()) * psf.size / light if light > 0 and psf.min() >= 0 else 0.0
@@ -198,23 +211,27 @@ def cut_off_noise(psf: np.ndarray, least: float = 0.03) -> float:
 
 
 def without_cut_off_noise(psf: np.ndarray) -> np.ndarray:
-    """The PSF by `denoise`, of the same sum, with a warning, where `cut_off_noise` finds some; else the PSF itself."""
+    """Return the PSF after `denoise`, with the same sum and a warning, if `cut_off_noise` finds noise; else the PSF
+    itself.
+    """
     if not (share := cut_off_noise(psf)):
         return psf
-    warn(
-        f"{share:.0%} of the PSF's light is noise cut off at zero, and removed; deblur.Blur(psf, ...) is used as it is"
-    )
+    warn(f"{share:.0%} of the PSF's light is noise cut off at zero, and was removed; deblur.Blur(psf, ...) keeps it")
     return denoise(psf) * psf.sum()
 
 
 def is_cut_off(values: np.ndarray) -> bool:
-    """Whether values along a border are noise that was cut off at zero: zeros and others take turns by chance."""
+    """Return True if values along a border are noise that was cut off at zero: zeros and other values alternate
+    randomly.
+    """
     return len(values) > 28 and bool(np.diff(values > 0).mean() > 0.3)
 
 
 def _level(values: np.ndarray) -> tuple[float, float]:
-    """The median of values, and their standard deviation by the median absolute deviation. Of noise that was cut off
-    at zero: its mean, and the standard deviation that it had."""
+    """Return the median of values, and their standard deviation by the median absolute deviation.
+
+    For noise that was cut off at zero, return its mean, and its standard deviation before it was cut off.
+    """
     level, upper = np.quantile(values, (0.5, 0.8413)).tolist()
     if is_cut_off(values):
         return float(values[values < 3 * upper].mean()), upper
@@ -230,42 +247,43 @@ def prepare(
     energy: float | None = None,
     size: Size | None = None,
 ) -> PSFEstimate:
-    """Prepare a PSF that was read from a file for use, and estimate its error.
+    """Prepare a PSF from a file for use, and estimate its error.
 
     Parameters
     ----------
     psf : (m, n) or (p, m, n) array
+        The PSF.
     clean : bool
-        `denoise` it.
+        True removes noise and background by `denoise`.
     scale : float or one for each axis
-        `resample` it: new pixels per old pixel along an axis.
+        Number of new pixels per old pixel along an axis, for `resample`.
     centred : bool
-        `recentre` it (default).
+        True (default) moves the centre of gravity to the centre by `recentre`.
     energy : float, optional
-        `crop` it to this share of its light.
+        Share of the light to which `crop` reduces the PSF.
     size : int or tuple of int, optional
-        Crop it or pad it with zeros to this size, centre upon centre.
+        Final size, to which the PSF is cropped or padded with zeros around its centre.
 
     Returns
     -------
     PSFEstimate
-        ``error`` follows from the noise of the border, the background there and the light beyond the frame.
-        ``details``: ``moved``, by how much it was recentred along each axis; ``background`` and ``noise``
-        of its border over its peak; ``energy_outside``, extrapolated; ``energy_cut``, the share that `energy` and
-        `size` removed.
+        ``error`` follows from noise and background at the border, and from the light beyond the frame. ``details`` has
+        ``moved``, the shift by `recentre` along each axis in pixels; ``background`` and ``noise`` of the border,
+        relative to the peak; ``fwhm`` in pixels; ``energy_outside``, the extrapolated share of the light beyond the
+        frame; and ``energy_cut``, the share that `energy` and `size` removed.
 
     Raises
     ------
     ValueError
-        For an array that is no PSF.
+        If the array is not a PSF.
     """
     check_flags(clean=clean, centred=centred)
     h = unit_sum(grey(psf, "the PSF", (1, 2, 3))[0])
     top = float(h.max())
-    # A line or a box fills its frame: its border is the PSF itself.
+    # A line or a box fills its frame, so that its border is the PSF itself.
     edge = border(h) / top if min(h.shape) > 2 and np.ptp(h) > 0 else np.zeros(1)
     background, noise, outside = float(np.quantile(edge, 0.05)), 0.0, 0.0
-    if np.abs(edge - np.median(edge)).mean() < 0.05:  # an even border shows background and noise, not the PSF
+    if np.abs(edge - np.median(edge)).mean() < 0.05:  # a constant border shows background and noise, not the PSF
         background, noise = _level(edge)
         outside = energy_outside(np.maximum(h - background * top, 0))
     per_pixel = top * math.sqrt(h.size) / float(np.linalg.norm(h))

@@ -12,12 +12,14 @@ import scipy
 from ..device import as_real
 from ..operators.matrix import by
 
-FOUND = 6.0  # least signal over noise of a source
+FOUND = 6.0  # least signal-to-noise ratio of a source
 
 
 def flat_tops(image: np.ndarray) -> np.ndarray:
-    """Pixels of saturated peaks: three or more bright neighbours with the largest value around them. If the
-    brightest peak is flat, all pixels of its value are saturated."""
+    """Return the pixels of saturated peaks: at least three bright neighbours that share the largest value around them.
+
+    If the brightest peak is flat, all pixels with its value are saturated.
+    """
     low, high = np.median(image), image.max()
     peaks = image == scipy.ndimage.maximum_filter(image, 5)
     labels, _ = scipy.ndimage.label(peaks & (image > low + 0.8 * (high - low)))
@@ -26,7 +28,9 @@ def flat_tops(image: np.ndarray) -> np.ndarray:
 
 
 def without_background(image: np.ndarray, side: int) -> tuple[np.ndarray, float]:
-    """The image less its background, interpolated between blocks of about `side` pixels, and the noise's deviation."""
+    """Return the image minus its background, interpolated between blocks of about `side` pixels, and the noise's
+    deviation.
+    """
     blocks = [max(n // max(side, 32), 1) for n in image.shape]
     ends = [np.array_split(np.arange(n), b) for n, b in zip(image.shape, blocks, strict=True)]
     cells = np.array([_clipped(image[np.ix_(*part)]) for part in itertools.product(*ends)])
@@ -35,17 +39,20 @@ def without_background(image: np.ndarray, side: int) -> tuple[np.ndarray, float]
         level = scipy.ndimage.median_filter(level, 3, mode="nearest")  # a block full of sources is too bright
     at = [(np.arange(n) + 0.5) * b / n - 0.5 for n, b in zip(image.shape, blocks, strict=True)]
     above = image - scipy.ndimage.map_coordinates(level, np.meshgrid(*at, indexing="ij"), order=1, mode="nearest")
-    rounding = 16 * np.finfo(float).eps * float(np.abs(image).max())  # no image is exact
+    rounding = 16 * np.finfo(float).eps * float(np.abs(image).max())  # every image has rounding errors
     return above, max(float(np.median(spread)), 1e-9 * float(np.abs(above).max()), rounding)
 
 
 def _clipped(values: np.ndarray) -> tuple[float, float]:
-    """Level and standard deviation after clipping sources: five rounds at three deviations above the median."""
+    """Return level and standard deviation without sources, by five rounds of clipping at three deviations above the
+    median.
+    """
     v = values.ravel()
     for _ in range(5):
         middle = float(np.median(v))
         away = np.abs(v - middle)
-        # Whole numbers are mostly the same where the noise is finer than their step.
+        # If the noise is smaller than the step of integer values, most values are equal.
+
         spread = float(np.median(away)) / 0.6745 or float(away.min(where=away > 0, initial=away.max())) / 2
         kept = v[(v <= middle + 3 * spread) & (v >= middle - 4 * spread)]
         if len(kept) in (0, len(v)):
@@ -62,7 +69,7 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
     above : (M, N) or (P, M, N) array
         The image without its background.
     noise : float
-        Its standard deviation.
+        The standard deviation of the noise.
     positions : (k, 2) or (k, 3) array or None
         Indices of the sources to within two pixels, if they are known.
 
@@ -73,7 +80,12 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
     scale : float
         Standard deviation of the Gaussian that detects them best, in pixels.
     snr : (k,) array
-        Signal over noise.
+        Signal-to-noise ratios.
+
+    Raises
+    ------
+    ValueError
+        If no point exceeds the noise.
     """
     best, scale, signal = 0.0, 1.0, above
     for width in (1.0, 1.6, 2.5, 4.0, 6.3):
@@ -82,7 +94,7 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
         gain = (2 * math.sqrt(math.pi) * width) ** (above.ndim / 2) / (noise or 1.0)
         filtered = scipy.ndimage.gaussian_filter(above, width, mode="constant") * gain
         peak = filtered == scipy.ndimage.maximum_filter(filtered, 2 * math.ceil(2 * width) + 1)
-        score = float(np.sqrt(np.sort(filtered[peak & (filtered > FOUND)])[-50:]).sum())  # of the brightest
+        score = float(np.sqrt(np.sort(filtered[peak & (filtered > FOUND)])[-50:]).sum())  # of the 50 brightest peaks
         if score > 1.02 * best:
             best, scale, signal, peaks = score, width, filtered, peak
     if best == 0:
@@ -103,7 +115,7 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
 
 
 def checked_positions(positions: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Positions as a (k, axes) array; ValueError unless they lie in an image of this shape."""
+    """Return positions as a (k, axes) array; raise ValueError unless they are inside an image of this shape."""
     names = ("plane", "row", "column")[-len(shape) :]
     at = np.atleast_2d(as_real(positions, "positions", float))
     if at.ndim != 2 or at.shape[1] != len(shape) or at.size == 0 or not np.isfinite(at).all():

@@ -1,11 +1,13 @@
-"""The power spectrum of a blurred image compared with that of a PSF.
+"""Compare the power spectrum of a blurred image with that of a PSF.
 
-An image's expected power is M(ω) = A(ω) |ĥ(ω)|² + N: the scene's, which falls smoothly with the frequency and depends
-smoothly on the direction, times the blur's, plus noise that is white or falls with the frequency. Blurs differ in
-where |ĥ|² comes near zero, which no smooth A can imitate. The periodograms of overlapping windows are averaged
-(Welch), A is exp of a few smooth functions, fitted by maximum likelihood of exponentially distributed powers
-(Whittle), and two PSFs are compared by their deviances. Power contains no phase: a PSF, the PSF rotated by 180 degrees
-and displaced PSFs are equivalent here.
+The expected power of an image is M(ω) = A(ω) |ĥ(ω)|² + N. A is the power of the scene, which decreases smoothly with
+the frequency and depends smoothly on the direction. |ĥ|² is the power of the blur. The noise N is white or decreases
+with the frequency. Blurs differ in the positions where |ĥ|² is near zero, which no smooth A can imitate.
+
+The power is the mean of the periodograms of overlapping windows (Welch). A is the exponential of a few smooth
+functions, fitted by maximum likelihood for exponentially distributed powers (Whittle). Two PSFs are compared by their
+deviances. Power contains no phase: a PSF, the PSF rotated by 180 degrees, and shifted PSFs are equivalent here.
+
 """
 
 from __future__ import annotations
@@ -24,16 +26,16 @@ _LARGEST = 4.0  # limit of residuals and deviances, so that single frequencies (
 
 
 class PictureSpectrum:
-    """An image's power on half of the frequencies of a window.
+    """The power of an image at half of the frequencies of a window.
 
     Attributes
     ----------
     side : int
-        The window's, in pixels.
+        Side of the window in pixels.
     power : (n,) array
-        Where `used`.
+        The power at the frequencies that are `used`.
     noise : float
-        N, in the same unit.
+        The noise N, in the unit of `power`.
     """
 
     def __init__(self, image: np.ndarray) -> None:
@@ -45,7 +47,7 @@ class PictureSpectrum:
         self.noise = max(estimate_noise(image) ** 2, 1e-12 * float(image.var()), np.finfo(float).tiny)
         self.y, self.x = y, x = np.meshgrid(scipy.fft.fftfreq(side), scipy.fft.rfftfreq(side), indexing="ij")
         radius, turn = np.hypot(y, x), np.arctan2(y, x)
-        # Frames and buildings have power along the axes; the lowest frequencies follow no statistics.
+        # Picture frames and buildings have power along the axes. The lowest frequencies follow no statistics.
         away = (x * side > 1.5) & (np.abs(y) * side > 1.5)
         self.used = away & (radius * side >= 2.5) & (x < 0.5) & (np.abs(y) < 0.5)
         self.power = power[self.used]
@@ -59,22 +61,24 @@ class PictureSpectrum:
         self.smooth[:, 1:] /= self.smooth[:, 1:].std(axis=0)
 
     def transfer(self, psf: np.ndarray) -> np.ndarray:
-        """|ĥ|² of a PSF where `used`, as the window smears it."""
+        """Return |ĥ|² of a PSF at the used frequencies, smeared by the window."""
         sides = (self.side, self.side)
         return self.smeared(Torus(sides).power(wound(psf, sides)))
 
     def smeared(self, power: np.ndarray) -> np.ndarray:
-        """A half spectrum of power where `used`, as the window smears it."""
+        """Return half of a power spectrum at the used frequencies, smeared by the window."""
         return tapered(power)[self.used]
 
     def fit(self, transfer: np.ndarray) -> tuple[float, np.ndarray]:
-        """The likeliest scene and noise for a blur of power `transfer` (n,), by damped Fisher scoring: the deviance, a
-        mean over the frequencies, and the model of the image's power (n,)."""
+        """Return the deviance and the model (n,) of the image's power for a blur of power `transfer` (n,).
+
+        Damped Fisher scoring finds the likeliest scene and noise. The deviance is a mean over the frequencies.
+        """
         x, p, h = self.smooth, self.power, np.maximum(transfer, 1e-9)
         clear = np.maximum(p - self.noise, 0.05 * p) / np.maximum(h, 0.02 * h.max())
         root = np.sqrt(np.minimum(h / h.max(), 1))
         scene = np.linalg.lstsq(root[:, None] * x, root * np.log(clear), rcond=None)[0]
-        # Logarithms of the noise over the estimate: at the highest frequency, and its rise to low ones (JPEG).
+        # Logarithms of the noise relative to the estimate: at the highest frequency, and the rise to low ones (JPEG).
         level = np.zeros(2)
         best, model, kept = math.inf, p, (scene, level)
         for _ in range(12):
@@ -100,14 +104,15 @@ class PictureSpectrum:
 
     @functools.cached_property
     def without_blur(self) -> tuple[float, np.ndarray]:
-        """`fit` of what does not blur."""
+        """The result of `fit` without a blur."""
         return self.fit(np.ones_like(self.power))
 
     def matched(self, transfers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Correlate the logarithms of blurs' powers (k, n) with the residual of the model without blur; fast, no fit.
+        """Correlate the logarithms of the powers of blurs (k, n) with the residual of the model without blur, without a
+        fit.
 
-        Returns (k,) the signed share of the residual's square that each explains, and (k,) the depth of its zeros in
-        the image relative to its own: 1 if the image was blurred by it.
+        Return, for each blur, the signed share of the residual's square that it explains (k,), and the depth of its
+        zeros in the image relative to the expected depth (k,), which is 1 if the image was blurred by it.
         """
         none = self.without_blur[1]
         left = np.clip(np.log(np.maximum(self.power, 1e-30) / none), -_LARGEST, _LARGEST)
@@ -121,19 +126,19 @@ class PictureSpectrum:
         return along * np.abs(along) / (own * float((left**2).sum()) + 1e-30), along / (own + 1e-30)
 
     def depth(self, transfer: np.ndarray) -> float:
-        """The depth of the zeros of one blur's power (n,), as `matched` has it."""
+        """Return the depth of the zeros for one blur of power (n,), as `matched` does."""
         return float(self.matched(transfer[None])[1][0])
 
     def against(self, one: float, other: float) -> float:
-        """The log-likelihood ratio of blurs with the deviances `one` and `other`."""
-        # One in three of neighbouring frequencies of a window is independent.
+        """Return the log-likelihood ratio of blurs with the deviances `one` and `other`."""
+        # About one in three neighbouring frequencies of a window is independent.
         return len(self.power) / 6 * math.log(max(other, 1e-12) / max(one, 1e-12))
 
 
 def compressed(image: np.ndarray) -> bool:
-    """Whether the image shows the blocks of 8 x 8 pixels of JPEG: their edges have larger third differences.
+    """Return True if the image shows the 8 x 8 blocks of JPEG, whose edges have larger third differences.
 
-    Quantisation noise has no smooth spectrum and fills the zeros of a blur.
+    Quantisation noise has no smooth spectrum, and fills the zeros of a blur.
     """
     ratios = []
     for a in (image, image.T):

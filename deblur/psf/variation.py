@@ -1,4 +1,4 @@
-"""The mean PSF of an image, and how the PSF varies with the position."""
+"""Compute the mean PSF of an image, and how the PSF varies with the position."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .models import unit_sum
 
 @dataclass(frozen=True)
 class MeanPSF:
-    """The mean of sources.
+    """The mean PSF of sources.
 
     Attributes
     ----------
     psf, variance : (m, n) or (p, m, n) array
-        The mean and the variance of each of its pixels.
+        The mean, and the variance of each of its pixels.
     stamps : (k, ...) array
         The centred images of the sources, each with unit flux.
     weights : (k,) array
-        Their weights in the mean; they sum to one.
+        Their weights in the mean, with a sum of one.
     """
 
     psf: np.ndarray
@@ -32,16 +32,16 @@ class MeanPSF:
     weights: np.ndarray
 
     def cut(self, shape: tuple[int, ...]) -> MeanPSF:
-        """The same with another shape, centre upon centre."""
+        """Return the same mean with another shape and the same centre."""
         psf, variance, *stamps = (placed(a, shape) for a in (self.psf, self.variance, *self.stamps))
         return MeanPSF(psf, variance, np.stack(stamps), self.weights)
 
 
 def clean(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, float]:
-    """A PSF with its noise attenuated, and its relative error.
+    """Return a PSF with its noise attenuated, and its relative error.
 
-    The light of a volume is spread over voxels that are each fainter than the noise: there, means over neighbours are
-    attenuated, and apart from them the differences from these means.
+    The light of a volume may be spread over voxels that are each fainter than the noise. Therefore, for a volume, the
+    means over neighbours and the differences from these means are attenuated separately.
     """
     found, left = np.zeros_like(mean), 0.0
     for side in (3, 9, 1) if mean.ndim == 3 else (1,):
@@ -58,8 +58,8 @@ def clean(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, float]:
 class Variation:
     """The mean PSF plus eigen-PSFs, each times a polynomial of the position.
 
-    The eigen-PSFs are the singular vectors of the sources' images less their mean [1]_, the polynomials those of the
-    degree that predicts left-out sources best. An eigen-PSF that no polynomial predicts is noise.
+    The eigen-PSFs are the singular vectors of the sources' images minus their mean [1]_. The degree of the polynomials
+    is the one that predicts left-out sources best. An eigen-PSF that no polynomial predicts is noise.
 
     Attributes
     ----------
@@ -92,14 +92,14 @@ class Variation:
                 predicted |= risk < least
                 least, self._degree = np.minimum(risk, least), degree
                 coefficients = inverse @ values
-        n = len(predicted) if predicted.all() else int(predicted.argmin())  # in order of their size
+        n = len(predicted) if predicted.all() else int(predicted.argmin())  # they are in order of size
         self._coefficients = coefficients[:, :n]
         self._parts = vectors[:n].reshape(n, *mean.psf.shape)
         self._size = (values[:, :n] ** 2).sum(axis=0)
         self.variation = float(np.sqrt((self._shares_at(at) ** 2).sum(axis=1).mean() / (mean.psf**2).sum()))
 
     def _powers(self, places: np.ndarray, degree: int) -> np.ndarray:
-        """The monomials of up to this degree of (p, axes) places: (p, j)."""
+        """Return the monomials of up to this degree at positions (p, axes), as (p, j)."""
         at = 2 * places / (np.array(self._frame) - 1) - 1
         powers = itertools.product(range(degree + 1), repeat=at.shape[1])
         return np.stack([(at**power).prod(axis=1) for power in powers if sum(power) <= degree], axis=1)
@@ -108,13 +108,14 @@ class Variation:
         return self._powers(places, self._degree) @ self._coefficients
 
     def psfs(self, places: np.ndarray) -> np.ndarray:
-        """The PSF at (p, axes) places."""
+        """Return the PSF at each of the positions (p, axes)."""
         return self._mean.psf + np.tensordot(self._shares_at(places), self._parts, 1)
 
     def map(self, positions: np.ndarray) -> PSFMap:
-        """PSFs at positions (R, S, 2)."""
+        """Return PSFs at positions (R, S, 2)."""
         places = positions.reshape(-1, 2)
-        # The eigen-PSFs are noisy, too.
+        # The eigen-PSFs are noisy, too, which increases the variance.
+
         noisier = 1 + (self._shares_at(places) ** 2 / self._size).sum(axis=1)
         psfs = []
         for h, v in zip(self.psfs(places), noisier, strict=True):

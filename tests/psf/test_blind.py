@@ -117,7 +117,7 @@ def test_what_does_not_show_the_psf_is_not_trusted_and_says_why(rng):
     wall = deblur.data.load("brick")[:136, :136].astype(float)
     wall = deblur.degrade(wall, deblur.psf.camera_shake(17, 2), noise=0.01, seed=0)
     noise, sharp = rng.random((64, 64)), shaken(rng, deblur.psf.delta(1))[0]
-    for image, size, says in ((noise, 9, "noise"), (wall, 23, "differ"), (sharp, 9, "nothing to do")):
+    for image, size, says in ((noise, 9, "noise"), (wall, 23, "differ"), (sharp, 9, "is not blurred")):
         found = from_blurred(image, size)
         assert (found.status, says in found.why) == (PSFStatus.DOUBTFUL, True), found.why
 

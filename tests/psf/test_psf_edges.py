@@ -155,7 +155,7 @@ WHOLE, GOOD = (0, 80, 0, 80), {"h": psf.gaussian(9, 1)}
         (np.full((80, 80), 0.3), WHOLE, "no edge"),
         (np.full((80, 80), 0.3), None, "no straight, slanted edge.*region="),
         (np.random.default_rng(0).random((80, 80)), WHOLE, "no straight edge|too faint|no edge"),
-        (GOOD, (0, 80, 50, 90), "does not lie in an image"),
+        (GOOD, (0, 80, 50, 90), "is not inside an image"),
         (GOOD, (0, 10, 0, 80), "too small"),
         (GOOD, (0, 10), "four whole numbers"),
         (GOOD, [(0, 40, 0, 80), (40, 80, 0, 80)], "same direction"),

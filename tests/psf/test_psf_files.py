@@ -74,7 +74,7 @@ def test_load_reads_every_kind_of_file_and_normalises(saved, name, content):
 
 
 def test_load_keeps_the_values_when_asked(saved):
-    refused(ValueError, "sum to zero or less", psf.load, saved("z.npy", -TABLE), allow_negative=True)
+    refused(ValueError, "sum is zero or less", psf.load, saved("z.npy", -TABLE), allow_negative=True)
     np.testing.assert_array_equal(psf.load(saved("h.npy", TABLE), normalize=False), TABLE)
     signed = np.array([[0.0, -1, 0], [-1, 5, -1], [0, -1, 0]])
     np.testing.assert_array_equal(psf.load(saved("s.npy", signed), allow_negative=True), signed)
@@ -91,8 +91,8 @@ def test_load_keeps_the_values_when_asked(saved):
         ("h.npy", np.ones((0, 2)), "non-empty"),
         ("h.npy", np.ones((2, 2), complex), "not real"),
         ("h.npy", np.array([["a"]]), "not real"),
-        ("h.npy", np.array([[None]]), "no NumPy array of numbers, or was cut short"),
-        ("h.npy", b"\x93NUMPY\x01", "no NumPy array of numbers, or was cut short"),
+        ("h.npy", np.array([[None]]), "not a NumPy array of numbers, or was cut short"),
+        ("h.npy", b"\x93NUMPY\x01", "not a NumPy array of numbers, or was cut short"),
         ("h.npz", b"PK\x03\x04 broken", "cannot use"),
         ("h.npz", {"a": TABLE, "b": TABLE}, "name one of them"),
         ("h.csv", "1,2\n\n3 # of two\n", "lines hold different numbers of values"),

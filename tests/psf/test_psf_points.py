@@ -131,7 +131,7 @@ def test_beads_of_a_volume_are_aligned_and_averaged():
         away = np.abs(found.details["positions"][:, None] - places)
         assert away[:, :, 1:].max(axis=2).min(axis=1).max() < 0.1
     for options, words in (
-        ({"grid": (2, 2)}, "grid=.2, 2. is of images"),
+        ({"grid": (2, 2)}, "grid=.2, 2. is for images"),
         ({"size": (37, 15, 15)}, r"\(37, 15, 15\) is more .* 35 x 110 x 100 .* planes"),
         ({"positions": [(3, 4)]}, r"\(k, 3\) finite numbers, plane, row, column"),
     ):
@@ -213,7 +213,7 @@ def test_an_estimate_restores_an_image_and_warns_if_doubtful():
     assert np.array_equal(restored, deblur.reconstruct(blurred, found.psf, 1e-3, boundary="zero"))
     one = psf.from_points(field(places[:1], [0.25], noise=0.004), size=21)
     assert not one.status.ok
-    with pytest.warns(UserWarning, match="not to be trusted"):
+    with pytest.warns(UserWarning, match="this PSF is unreliable"):
         deblur.reconstruct(blurred, one, 1e-3, boundary="zero")
     assert "doubtful" in str(one)
 
