@@ -85,9 +85,8 @@ def symmetric_products(n: int, itemsize: int) -> AbstractContextManager[None]:
     ones overwrite other memory and end the process (OpenBLAS issue 2562). Such a product gets one thread.
     """
     length = n * itemsize / 65536  # of columns for one thread; 1.33 is safe on SkylakeX, 1.39 is not
-    if length <= 1 or all(length**2 <= library.get_num_threads() for library in _blas(True)):
-        return nullcontext()
-    return _one_blas_thread
+    overrun = length > 1 and any(length**2 > library.get_num_threads() for library in _blas(True))
+    return _one_blas_thread if overrun else nullcontext()
 
 
 def _limit(threads: list[tuple[Any, int]]) -> None:
