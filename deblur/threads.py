@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -79,6 +79,17 @@ class _OneBlasThread:
 
 
 _one_blas_thread = _OneBlasThread()
+
+
+def symmetric_products(n: int, itemsize: int) -> AbstractContextManager[None]:
+    """Return a context in which BLAS may multiply a matrix of n rows by its own transpose (`syrk`, `potrf`, `potri`).
+
+    OpenBLAS packs n / √threads columns of each thread into a buffer of 32 MiB, without a check of their length: longer
+    ones overwrite other memory and end the process (OpenBLAS issue 2562). Such a product gets one thread.
+    """
+    length = n * itemsize / 65536  # of columns for one thread; 1.33 is safe on SkylakeX, 1.39 is not
+    overrun = length > 1 and any(length**2 > library.get_num_threads() for library in _blas(True))
+    return _one_blas_thread if overrun else nullcontext()
 
 
 def _limit(threads: list[tuple[Any, int]]) -> None:

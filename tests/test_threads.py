@@ -6,7 +6,7 @@ import pytest
 import scipy.fft
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from deblur.threads import all_cores
+from deblur.threads import all_cores, symmetric_products
 
 
 @pytest.mark.parametrize(("granted", "used"), [("1", 1), ("3", 3), ("", None), ("0", None), ("4,2", None)])
@@ -38,3 +38,9 @@ def test_products_of_matrices_have_one_thread_while_anyone_is_inside():
         assert threads() == {1}
         second.__exit__(None, None, None)
         assert threads() == {3}
+
+
+@pytest.mark.parametrize(("n", "itemsize", "threads"), [(8192, 8, 2), (11_000, 8, 2), (12_000, 8, 1), (12_000, 4, 2)])
+def test_long_symmetric_products_have_one_thread(n, itemsize, threads):
+    with threadpool_limits(2, "blas"), symmetric_products(n, itemsize):
+        assert {pool["num_threads"] for pool in threadpool_info()} == {threads}

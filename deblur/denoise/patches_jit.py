@@ -118,22 +118,15 @@ def _both_ways(matrix):
 
     @_compiled
     def transform(a, work):
-        for k in range(side):
-            row, out = a[k * column :], work[k * column :]
-            for u in range(side):
-                for i in range(_LANES):
-                    c = np.float32(0)
-                    for x in range(side):
-                        c += matrix[u, x] * row[i + x * _LANES]
-                    out[i + u * _LANES] = c
-        for k in range(side):
-            row, out = work[k * _LANES :], a[k * _LANES :]
-            for u in range(side):
-                for i in range(_LANES):
-                    c = np.float32(0)
-                    for x in range(side):
-                        c += matrix[u, x] * row[i + x * column]
-                    out[i + u * column] = c
+        for source, target, start, step in ((a, work, column, _LANES), (work, a, _LANES, column)):
+            for k in range(side):
+                row, out = source[k * start :], target[k * start :]
+                for u in range(side):
+                    for i in range(_LANES):
+                        c = np.float32(0)
+                        for x in range(side):
+                            c += matrix[u, x] * row[i + x * step]
+                        out[i + u * step] = c
 
     return transform
 

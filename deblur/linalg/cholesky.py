@@ -26,6 +26,7 @@ import scipy
 
 from ..device import Array, is_cupy
 from ..errors import SingularMatrixError
+from ..threads import symmetric_products
 from . import checks, cholesky_gpu
 from .transpose import mirror_lower
 from .triangular import clear_triangle, substitute
@@ -164,7 +165,8 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     if len(a):
         c, flipped = checks.column_major(a)
         potri = scipy.linalg.get_lapack_funcs("potri", (c,))
-        potri(c, lower=not flipped, overwrite_c=True)
+        with symmetric_products(len(a), a.itemsize):
+            potri(c, lower=not flipped, overwrite_c=True)
         mirror_lower(a)
     checks.check_inverse(a, norm)
     return a
@@ -176,7 +178,8 @@ def _factor(a: Array) -> None:
         return
     c, flipped = checks.column_major(a)
     potrf = scipy.linalg.get_lapack_funcs("potrf", (c,))
-    _, info = potrf(c, lower=not flipped, clean=False, overwrite_a=True)
+    with symmetric_products(len(a), a.itemsize):
+        _, info = potrf(c, lower=not flipped, clean=False, overwrite_a=True)
     if info > 0:
         raise SingularMatrixError(
             f"the matrix is not positive definite: pivot {info - 1}, counted from 0, is not positive; "

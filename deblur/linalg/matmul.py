@@ -8,6 +8,7 @@ import numpy as np
 import scipy
 
 from ..device import Array, get_xp
+from ..threads import symmetric_products
 from . import matmul_gpu
 from .checks import as_float, as_matrix, column_major
 from .transpose import mirror_lower
@@ -96,7 +97,9 @@ def gram(a: Any, *, trans: bool = False, check_finite: bool = True) -> Array:
     if a.size == 0:  # an empty sum is zero, but BLAS refuses to see the array
         return np.zeros((n, n), a.dtype)
     a, flipped = column_major(a)
-    product = scipy.linalg.get_blas_funcs("syrk", (a,))(1.0, a, trans=trans == flipped, lower=True)
+    syrk = scipy.linalg.get_blas_funcs("syrk", (a,))
+    with symmetric_products(n, a.itemsize):
+        product = syrk(1.0, a, trans=trans == flipped, lower=True)
     mirror_lower(product)
     return product
 
