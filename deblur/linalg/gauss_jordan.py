@@ -129,8 +129,8 @@ def gauss_jordan_solve(a: Any, b: Any, *, check_finite: bool = True) -> Array:
     SingularMatrixError
         As `gauss_jordan_inverse`.
     ValueError
-        If shapes do not fit, or something is not finite.
-    If shapes do not match, or an entry is not finite.
+        If shapes do not match, or an entry is not finite.
+    TypeError
         If an argument is complex, sparse or masked.
 
     Warns

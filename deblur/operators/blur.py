@@ -185,7 +185,8 @@ class Blur(LinearMap):
 
         Returns
         -------
-        (L1, ..., LN // 2 + 1) complex array, for a torus of lengths L1, ..., LN.
+        (L1, ..., LN // 2 + 1) complex array
+            For a torus of lengths L1, ..., LN.
         """
         key = "transfer", np.dtype(dtype), device
         return self.cached(key, lambda: self.torus(device).spectrum(self.psf, self._torus_origin, dtype))

@@ -36,7 +36,6 @@ factors that serve many frames, or large ones. Bands and patches overlap, and ea
 is taken from one of them only (a restricted additive Schwarz preconditioner).
 It is not symmetric, so the iteration is GMRES, which minimises the residual
 itself; the residual of G s equals that of A z.
-itself, and the residual of G s is that of A z.
 
 At the end, the residual b − A z is computed through the blur, and the iteration
 continues from there until the image is accurate (`deblur.solvers.refine`). It aims at
@@ -48,7 +47,7 @@ of the PSF, methods `banded` and the dense ones are faster.
 References
 ----------
 M. Hanke, J. Nagy, "Inverse Toeplitz preconditioners for ill-posed problems",
-Linear Algebra Appl. 284 (1998): the preconditioner M. B. Buzbee, F. Dorr, J. George, G. Golub,
+Linear Algebra Appl. 284 (1998), on the preconditioner. B. Buzbee, F. Dorr, J. George, G. Golub,
 "The direct solution of the discrete Poisson equation on irregular regions",
 SIAM J. Numer. Anal. 8 (1971): reduction of a problem to the region where it
 differs from one with a fast solver. X.-C. Cai, M. Sarkis, "A restricted additive Schwarz

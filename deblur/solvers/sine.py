@@ -19,16 +19,16 @@ preserves these.) In two dimensions H = T Λ T⁻¹, where T is a Kronecker prod
 such matrices, so HᵀH + λI is *not* diagonal. It is still solved exactly:
 
 * W, with unit vectors for the edge pixels and sine vectors for the interior,
-    is orthogonal; in its coordinates T = I + (the lines' sine coefficients in
-    the columns of the edges), and T⁻¹ = 2I − T.
-  * HᵀH + λI, restricted to the interior coordinates, is diagonal: Λ² + λ.
-    Eliminating them leaves the Schur complement of the edge pixels,
+  is orthogonal; in its coordinates T = I + (the lines' sine coefficients in
+  the columns of the edges), and T⁻¹ = 2I − T.
+* HᵀH + λI, restricted to the interior coordinates, is diagonal: Λ² + λ.
+  Eliminating them leaves the Schur complement of the edge pixels,
 
       E ᵀE + λI + λ Bᵀ (Λ² + λ)⁻¹ B ,   H = [E 0; B Λ] ,
 
-    a matrix with one row for each edge pixel, in which nothing cancels,
-    whatever λ. Even and odd coordinates of each axis do not mix, so it
-    splits into four matrices of a quarter of the size, each factored once by Cholesky.
+  a matrix with one row for each edge pixel, in which nothing cancels,
+  whatever λ. Even and odd coordinates of each axis do not mix, so it
+  splits into four matrices of a quarter of the size, each factored once by Cholesky.
 
 A solve costs two sine transforms and two triangular solves, in float64
 whatever the image's dtype. In directions that λ alone determines, (HᵀH + λI)⁻¹

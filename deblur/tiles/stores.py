@@ -41,8 +41,8 @@ class Source:
     channel_axis, stack_axis, dtype
         As for `deblur.tiled`; a file that names its axes needs no channel_axis and stack_axis.
     psf_axes : int
-        How many axes the PSF has: with three, Z is an axis of space.
-    Number of axes of the PSF: with three, Z is an axis of space.
+        Number of axes of the PSF: with three, Z is an axis of space.
+    choose : callable, optional
         Names and selects the axes of a file; see `deblur.image.axes.chosen`.
 
     Attributes

@@ -319,9 +319,10 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
 
     Parameters
     ----------
-    The blurred image, as for `deblur.reconstruct`: a NumPy array or memory map (solved by threads), a Dask array
-    (the result is lazy; only data for the choice of λ are computed at once), or an xarray
-    DataArray of either, which keeps its coordinates.
+    img : array
+        The blurred image, as for `deblur.reconstruct`: a NumPy array or memory map (solved by threads), a Dask array
+        (the result is lazy; only data for the choice of λ are computed at once), or an xarray
+        DataArray of either, which keeps its coordinates.
     psf : (m, n) array, or (k, m, n)
         Point spread function, or one for each of the k frames of a stack, with one, two or three axes of space. Three
         axes stand for a volume, unless `channel_axis` and `stack_axis` leave the image two axes of space.

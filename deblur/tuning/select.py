@@ -133,8 +133,8 @@ def with_unexplained(problem: Problem, g: Array, rule: str, noise: float | None)
     wrong, left_by = 5 * known.left**2 > known.level**2, unexplained(problem, g)
     # The share of λ for the comparison, and how many times the noise an exact blur may leave. A smaller λ has less
     # bias, which raises the residual of a texture above the noise. At a twentieth of λ, one of 259 exact blurs without
-    # an estimated PSF error leaves more than 1.05 times the noise. At half of λ, a fur left more than 1.1 times, and 2
-    # dB.
+    # an estimated PSF error leaves more than 1.05 times the noise. At half of λ, a fur left more than 1.1 times the
+    # noise, and lost 2 dB.
     share, limit = (0.5, 1.1) if wrong else (0.05, 1.05)
     part = left_by(share)
     if part > limit * max(known.level, PERTURBED):  # smaller noise is not visible in a residual of the linear formula
