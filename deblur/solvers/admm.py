@@ -58,7 +58,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes that set-up and solve need (see `deblur.problem`): the larger of the x step and the update of copies."""
+    """Return the bytes of set-up and solve (see `deblur.problem`): the larger of the x step and the copies' update."""
     operator, frames, (image, scene, torus, kept, product) = problem.operator, problem.frames, problem.sizes
     regularizers, axes, gpu = REGULARIZERS.get(problem.regularizer, ()), problem.axes, problem.device.gpu is not None
     kinds = [len(DIFFERENCES[p.differences](axes)) for p in regularizers] or [0]

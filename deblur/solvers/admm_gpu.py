@@ -214,7 +214,7 @@ class GpuSteps(Steps):
         kernels.launch("admm", name, blocks or self.blocks, _AT.THREADS, *args, dtype=self.dtype)
 
     def _transform(self) -> None:
-        """x and K x into `fresh`, from the last two arrays of `store`."""
+        """Compute x and K x into `fresh`, from the last two arrays of `store`."""
         self._plans[0].fft(self.store[-2:], self.spectra, 0)
         args = (*self._layout, self.k.view(self.dtype), *self.powers, self.control)
         self._launch("combine", self.spectra.view(self.dtype), *args)

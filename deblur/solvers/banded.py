@@ -54,7 +54,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the banded factor and of the matrix that it is computed from."""
+    """Return the bytes of the banded factor and of the matrix that it is computed from."""
     n, b, size = problem.blur.shape[0], _bandwidth(problem.blur), problem.dtype.itemsize
     if problem.device.gpu is not None:  # the blocks of the factor, and those being factored
         block = _block(problem.blur)

@@ -103,7 +103,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the pilot's solve or of a pass over the patches, whichever needs more."""
+    """Return the bytes of the pilot's solve or of a pass over the patches, whichever needs more."""
     return max(admm.memory(pilot_problem(problem)), quadratic.memory(_inverse_problem(problem.computed_in(np.float32))))
 
 
@@ -124,7 +124,7 @@ def _inverse_problem(problem: Problem) -> Problem:
 
 
 def _error(problem: Problem) -> float:
-    """Return what an error of the PSF adds to λ of each step towards the data."""
+    """Return the part of λ in each step towards the data that allows for an error of the PSF."""
     return 0.0 if problem.noise is None else _WRONG_PSF * problem.noise.lam * problem.operator.norm_bound**2
 
 

@@ -42,7 +42,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the verification, which needs more than the solve."""
+    """Return the bytes of the verification, which needs more than the solve."""
     image, _, torus, *_ = problem.sizes
     if problem.axes == 3 and problem.device.gpu is None:
         return 2 * image + verification(problem)

@@ -29,7 +29,7 @@ def deviation(problem: Problem, g: Array) -> tuple[Array, NoiseModel]:
 
 
 def two_images(problem: Problem, g: Array) -> tuple[Array, float]:
-    """Return pairs of images with independent noise of twice the variance, and what the PSF's error adds to λ.
+    """Return pairs of images with independent noise of twice the variance, and the part of λ for the PSF's error.
 
     Simulated noise is added to one image of a pair and subtracted from the other, at no pixel more than its value. A
     small image yields several pairs, whose results are to be averaged. The second result holds for the linear formula.

@@ -43,7 +43,7 @@ class Dense:
         return None
 
     def memory(self, problem: Problem) -> float:
-        """Bytes of the matrix, and of a copy for sweeps."""
+        """Return the bytes of the matrix, and of a copy for sweeps."""
         return problem.blur.shape[0] ** 2 * problem.dtype.itemsize * (2 if self.name == "gauss-seidel" else 1)
 
     def prepare(self, problem: Problem) -> Factor:
@@ -112,8 +112,6 @@ def _aim(problem: Problem) -> float:
     """Return the relative residual to aim at: by default, one that leaves an error of about 1e-9 in the image.
 
     See `deblur.solvers.refine` for the amplification by λ.
-
-    See `deblur.solvers.refine` for what λ amplifies.
     """
     if problem.early:
         return problem.early

@@ -70,7 +70,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the verification, which needs more than the solve."""
+    """Return the bytes of the verification, which needs more than the solve."""
     # The PSF's spectrum and the filter; for each frame the scene, g − Hf, and the spectrum and image of a product. All
     # have one size, so freed memory is used again.
     return (2 + 4 * problem.frames) * problem.blur.shape[0] * problem.dtype.itemsize

@@ -60,7 +60,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of both bases, for the steps that the bound of conjugate gradients predicts, and of one step.
+    """Return the bytes of both bases, for the steps that the bound of conjugate gradients predicts, and of one step.
 
     A step needs what H keeps and, for each frame, the product, the new vector and two of its parts. If the scene
     reaches beyond the frame, the data and the scene on which they are centred are needed, too.

@@ -65,7 +65,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the decompositions and of arrays of the scene's size."""
+    """Return the bytes of the decompositions and of arrays of the scene's size."""
     frames, (image, scene, torus, *_) = problem.frames, problem.sizes
     squares = 6 * sum(n * n for n in problem.blur.scene_shape) * problem.dtype.itemsize
     if problem.axes == 3 and problem.device.gpu is None:  # centred data need two more scenes

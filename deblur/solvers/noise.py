@@ -217,7 +217,7 @@ class NoiseModel(NamedTuple):
 
     @property
     def lam(self) -> float:
-        """What the PSF's error adds to λ, relative to the squared sum of the PSF.
+        """Part of λ that allows for the PSF's error, relative to the squared sum of the PSF.
 
         It is ε² if ε was given. If ε was estimated, it is ε² times `share`, with ε limited to 0.1 unless it exceeds
         0.3, as for JPEG (docs/worth.md).

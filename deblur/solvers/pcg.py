@@ -88,7 +88,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of arrays on the torus, of the border's matrices, and of GMRES's basis."""
+    """Return the bytes of arrays on the torus, of the border's matrices, and of GMRES's basis."""
     blur, size = problem.blur, problem.dtype.itemsize
     if problem.axes != 2:
         image, scene, torus, *_ = problem.sizes

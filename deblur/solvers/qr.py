@@ -34,7 +34,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the triangle, which has half the bandwidth of H, and of the matrix that it is computed from."""
+    """Return the bytes of the triangle, which has half the bandwidth of H, and of the matrix it is computed from."""
     blur = problem.blur
     unknowns = band = blur.shape[1]
     # With a boundary that wraps, the first rows of H reach the last columns.

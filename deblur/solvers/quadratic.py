@@ -52,7 +52,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes that set-up and solve need; see `deblur.problem`."""
+    """Return the bytes that set-up and solve need; see `deblur.problem`."""
     if not problem.quadratic:
         return admm.memory(problem)
     operator, frames, (image, scene, torus, kept, _) = problem.operator, problem.frames, problem.sizes

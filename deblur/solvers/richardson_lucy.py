@@ -98,7 +98,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the final run, or of the earlier run that finds the number of iterations; see `deblur.problem`."""
+    """Return the bytes of the final run, or of the earlier one that finds the iterations; see `deblur.problem`."""
     if problem.lam > 0:
         return admm.memory(_nonnegative(problem))
     operator, axes, gpu = problem.operator, problem.axes, problem.device.gpu is not None

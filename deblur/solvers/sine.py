@@ -89,7 +89,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of arrays of the image's size and, for antireflect, of the edge pixels' Cholesky factors."""
+    """Return the bytes of arrays of the image's size and, for antireflect, of the edge pixels' Cholesky factors."""
     blur = problem.blur
     edge = sum(blur.image_shape) / 2 if _antireflective(blur) else 0  # unknowns of each of the four parts
     return (2 + 4 * problem.frames) * blur.shape[0] * problem.dtype.itemsize + 10 * edge**2 * 8

@@ -106,7 +106,7 @@ class SpectralFactor(Direct):
 
 
 def verification(problem: Problem) -> float:
-    """Bytes that a host needs besides spectrum and filter to verify volumes."""
+    """Return the bytes that a host needs besides spectrum and filter to verify volumes."""
     image, scene, torus, *_ = problem.sizes
     # The PSF's spectrum; for each frame the scene, g − Hf, the spectrum that becomes Hᵀ(g − Hf), and λf or the part
     # that Hᵀ folds back.
