@@ -1,29 +1,29 @@
-// One iteration of ADMM on a periodic domain (deblur/solvers/admm.py states it), all but its transforms.
+// One iteration of ADMM on a periodic domain (deblur/solvers/admm.py states the algorithm), except its transforms.
 //
 // The simple version is a NumPy expression for each line of the algorithm: some forty launches and sixty passes over
-// arrays of the domain's size an iteration, and a number read back for each residual. What each step buys:
+// arrays of the domain's size an iteration, and a number read back for each residual. What each step gains:
 //   - Three kernels between the transforms, each of which reads and writes every array once: 25 passes for total
-//     variation, the four transforms' own included.
-//   - The step's symbol ρ|K|² + Σ ρ_p |L_p|² is made where it is used, from K and one vector an axis: no table is
-//     read, and a new ρ costs nothing.
-//   - Numbers that change between iterations (ρ, λ, what counts as converged) lie in `control`, not in the launch, so
-//     that one captured graph serves every iteration; residuals go there, too. Once an iteration is within the
-//     tolerance the rest of a batch leaves everything as it is, so that the host may look every few iterations only.
+//     variation, including those of the four transforms.
+//   - The step's symbol ρ|K|² + Σ ρ_p |L_p|² is computed where it is used, from K and one vector for each axis: no table
+//     is read, and a new ρ costs nothing.
+//   - Numbers that change between iterations (ρ, λ, tolerances) are in `control`, not in the launch, so that one
+//     captured graph serves every iteration. Residuals are written there, too. Once an iteration is within the
+//     tolerance, the rest of a batch changes nothing, so the host need read only every few iterations.
 //
-// A frame is `channels` planes of rows x cols; `store` holds arrays of frames x channels such planes, of `size` elements
-// each: the scene x, the data's copy u; for each penalty its copies u, then their t = u - d; the box's u and t; the
-// data's t, and the right-hand side. The last two are transformed together, and `fresh` holds what comes back: x and
-// K x. A penalty is named by `kind`, the number of its differences: 1 identity, 2 gradient, 3 hessian; 0 is none.
+// A frame is `channels` planes of rows x cols. `store` holds arrays of frames x channels such planes, `size` elements
+// each: the scene x; the data's copy u; for each regularizer its copies u, then their t = u - d; the box's u and t; the
+// data's t; and the right-hand side. The last two are transformed together, and `fresh` receives the result: x and
+// K x. A regularizer is named by `kind`, the number of its differences: 1 identity, 2 gradient, 3 hessian; 0 is none.
 //
-// Kernels (a pixel of all channels a thread)
-//   first_scene    the image over the dc gain, continued by its edge pixels: where an iteration begins
+// Kernels (one thread for a pixel of all channels)
+//   first_scene    the first scene: the image over the dc gain, continued by its edge pixels
 //   first_copies   u = t = K x, L x and x
 //   gather         the right-hand side Σ ρ Lᵀt
 //   combine        the step in frequency: x and K x from the transforms of the data's t and of the right-hand side
-//   update         every copy and its dual, the sums that residuals need, and, by the last block, the residuals
-//   rescale        t of a split for another ρ: the dual ρ d stays what it is
-//   statistics     sums over the image that penalties and units are chosen by, and its largest value
-// Bytes, total variation: gather 3 passes, combine 5, update 13.
+//   update         every copy and its dual, the sums for the residuals and, in the last block, the residuals
+//   rescale        t of a split for another ρ; the unscaled dual ρ d is kept
+//   statistics     sums over the image, which determine ρ and units, and its largest value
+// Bytes for total variation: gather 3 passes, combine 5, update 13.
 // Source: S. Boyd et al., Found. Trends Mach. Learn. 3 (2011) 1-122, and deblur/terms.py.
 
 #include "differences.cuh"
@@ -33,26 +33,26 @@ constexpr int THREADS = 256;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int RESIDENT = REAL_IS_FLOAT ? 3 : 0;  // blocks of `update` on a multiprocessor; with four, registers spill
 #else
-constexpr int RESIDENT = 0;  // as the compiler decides
+constexpr int RESIDENT = 0;  // chosen by the compiler
 #endif
-constexpr int SPLITS = 4;  // the data, two penalties, the box
+constexpr int SPLITS = 4;  // the data, two regularizers, the box
 constexpr int SUMS = 5;    // of a split: its term, |a - u|², |u - u before|², |a|², |u|²
 constexpr int RECORD = SPLITS * SUMS;
-constexpr int BATCH = 10;  // most iterations between two looks of the host
+constexpr int BATCH = 10;  // largest number of iterations between two reads by the host
 
-// Places in `control`. DONE: the iteration has converged. COUNT: iterations recorded. ARMED: it may converge.
+// Places in `control`. DONE: the iteration has converged. COUNT: number of recorded iterations. ARMED: it may converge.
 constexpr int DONE = 0, COUNT = 1, ARMED = 2, TOLERANCE = 3, LEAST_SIZE = 4, RELAXATION = 5, SCALE = 6, FLOOR = 7;
 constexpr int RHO = 8;                 // of each split
-constexpr int TAU = RHO + SPLITS;      // λ·weight/ρ of each penalty
-constexpr int WEIGHT = TAU + 2;        // λ·weight of each penalty
+constexpr int TAU = RHO + SPLITS;      // λ·weight/ρ of each regularizer
+constexpr int WEIGHT = TAU + 2;        // λ·weight of each regularizer
 constexpr int BACKGROUND = WEIGHT + 2, DELTA = BACKGROUND + 1, LOW = DELTA + 1, HIGH = LOW + 1, LEAST = HIGH + 1;
 constexpr int CONTROL = LEAST + 1;     // then BATCH records
 constexpr int GAUSSIAN = 0, POISSON = 1, L1 = 2, HUBER = 3;  // data fidelities
-constexpr int STATISTICS = 6, TOTALS = 5;  // visible pixels, their Σg and Σg², Σ|g|, Σw; the largest g
+constexpr int STATISTICS = 6, TOTALS = 5;  // number of visible pixels, their Σg and Σg², Σ|g|, Σw; the largest g
 
-// What a captured iteration depends on. The image lies in the domain from (first_row, first_col) on. Weights are sets of
-// weight_frames x weight_channels planes that repeat. A `held` box has a copy that is set from outside: only beyond the
-// scene, where nothing constrains it, it follows x. `pinned`: x is zero beyond the scene.
+// The properties for which an iteration is captured. The image begins at (first_row, first_col) in the domain. Weights are
+// weight_frames x weight_channels planes that repeat. The copy of a `held` box is set from outside, and follows x only
+// beyond the scene, where nothing constrains it. `pinned`: x is zero beyond the scene.
 struct Layout {
     long long size;
     unsigned rows, cols;
@@ -60,12 +60,12 @@ struct Layout {
     int weight_frames, weight_channels, fit, kind, norm, second, second_norm, periodic, boxed, held, bounded, pinned;
 };
 
-// Arrays of copies and duals, the scene before them and the data's t behind them.
+// Number of arrays of copies and duals with the scene before them; the data's t is the next array.
 __device__ __forceinline__ int parts(const Layout& l) { return 2 + 2 * (l.kind + l.second + l.boxed); }
 
 __device__ __forceinline__ real clip(real x, real low, real high) { return x < low ? low : x > high ? high : x; }
 
-// Lᵀ t at a pixel; t points to it in the first of the differences' arrays, which lie `size` apart.
+// Lᵀ t at a pixel; t points to it in the first array of the differences, and the arrays are `size` apart.
 template <int KIND> __device__ __forceinline__ real adjoint(const real* t, index_t size, const Place& o) {
     if (KIND == 1) return t[0];
     if (KIND == 2) return t[o.up] - t[0] + t[size + o.left] - t[size];
@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gather(real* store, const 
     }
 }
 
-// `spectra` holds two spectra of all planes, of half as many columns and one more, complex; k is one plane, row_power and
+// `spectra` holds two complex half spectra of all planes; k is the half spectrum of one plane. row_power and
 // column_power are |1 - exp(iω)|² along each axis.
 extern "C" __global__ void __launch_bounds__(THREADS)
 combine(real* spectra, const Layout l, const real* k, const real* row_power, const real* column_power,
@@ -113,7 +113,7 @@ combine(real* spectra, const Layout l, const real* k, const real* row_power, con
         real total = rho * (kr * kr + ki * ki) + box;
         total += first_rho * (l.kind == 1 ? real(1) : l.kind == 2 ? power : l.kind == 3 ? power * power : real(0));
         total += l.second == 3 ? second_rho * (power * power) : real(0);
-        if (total < floor) total += floor;  // what nothing determines is left where it is zero
+        if (total < floor) total += floor;  // a frequency that no term determines stays zero
         const real inverse = scale / total, data = rho * inverse;
         for (int p = 0; p < planes; ++p) {
             real* a = spectra + 2 * ((index_t)p * plane + i);
@@ -128,7 +128,7 @@ combine(real* spectra, const Layout l, const real* k, const real* row_power, con
     }
 }
 
-// A new copy in the place of the old, t = 2 u - q beside it, and the sums.
+// Stores the new copy in u and t = 2 u - q, and adds to the sums.
 __device__ __forceinline__ void keep(real a, real* u, real* t, real before, real q, real now, real (&sums)[SUMS]) {
     *u = now;
     *t = 2 * now - q;
@@ -138,7 +138,7 @@ __device__ __forceinline__ void keep(real a, real* u, real* t, real before, real
     sums[4] += square(now);
 }
 
-// The proximal step of a penalty at a pixel; x, u and t point to it in the first channel, channels lie `plane` apart.
+// The proximal step of a regularizer at a pixel; x, u and t point to its first channel, channels are `plane` apart.
 template <int KIND>
 __device__ __forceinline__ void penalty(const real* x, real* u, real* t, index_t size, index_t plane, int channels,
                                         const Place& o, const bool (&in)[KIND], int norm, real tau, real weight,
@@ -177,7 +177,7 @@ __device__ __forceinline__ void penalty(const real* x, real* u, real* t, index_t
     sums[0] += weight * value;
 }
 
-// The data fidelity's proximal map and value; see deblur.terms.Fit.
+// The proximal map and the value of the data fidelity; see deblur.terms.DataFidelity.
 __device__ __forceinline__ real fitted(int fit, real q, real g, real w, real rho, real b, real delta, real least,
                                        real& value) {
     real v;
@@ -207,7 +207,7 @@ __device__ __forceinline__ real fitted(int fit, real q, real g, real w, real rho
     return v;
 }
 
-// A penalty's split at all pixels of the blocks that do it: number `block` of `blocks`.
+// The split of a regularizer at all pixels, by block number `block` of `blocks`.
 template <int KIND>
 __device__ void update_penalty(real* u, const real* x, const Layout& l, int norm, real tau, real weight, real relax, int block,
                                int blocks, real (&sums)[SUMS]) {
@@ -224,8 +224,8 @@ __device__ void update_penalty(real* u, const real* x, const Layout& l, int norm
     }
 }
 
-// Every split has blocks of its own, so that none needs the registers of all, but for the box, which the data's do. What
-// lies beyond the image weighs nothing; without w all of the image weighs 1.
+// Every split has its own blocks, so that none needs the registers of all; the data's blocks also do the box. Pixels
+// beyond the image have weight 0; without w all pixels of the image have weight 1.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 update(real* store, const Layout l, const real* fresh, const real* g, const real* w, double* control, double* partial,
        unsigned* ticket) {
@@ -319,8 +319,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) rescale(real* u, real* t, 
 
 // ---------------------------------------------------------------- the beginning
 
-// Into both of x and `again`: (g - background) / level within the bounds, continued by its edge pixels over the scene,
-// and over the rest of the domain, or by zero there if it is pinned.
+// Writes (g - background) / level, within the bounds, to x and `again`. It is continued by its edge pixels over the scene
+// and the rest of the domain; if the domain is pinned, by zero beyond the scene.
 extern "C" __global__ void __launch_bounds__(THREADS)
 first_scene(real* x, real* again, const Layout l, const real* g, real background, real level, real low, real high) {
     const unsigned plane = l.rows * l.cols;

@@ -1,15 +1,15 @@
-// Cholesky factorisation A = L L', lower triangle: many block columns in one launch, tile by tile. The thesis's four steps
-// are what happens to a tile: the product of what is finished left of it is taken off, and it is factored if it lies on
-// the diagonal, or multiplied by the inverse of the factor above it.
+// Cholesky factorisation A = L L', lower triangle: many block columns in one launch, tile by tile. A tile takes the thesis's
+// four steps: the product of the finished tiles to its left is subtracted; then it is factored if it is on the diagonal,
+// or else multiplied by the inverse of the factor above it.
 //
-// The simple version: column by column, a root, a division of what is below, and a rank-one update of all that is on
-// the right. What each step buys:
-//   - Tiles of LEAF x LEAF: all but LEAF / n of the operations become products.
-//   - A tile waits for the tiles that it needs and not for all blocks of threads: while one diagonal tile is factored,
-//     which takes long, products go on wherever they can, and nothing is launched or read twice in between.
-//   - What the next diagonal tile waits for is kept short: products are done as far as they can be, and finished tiles
-//     are shown to those who wait by 32 columns at a time.
-//   - The diagonal tile, and those below it, in shared memory and registers: cholesky_leaf.cuh.
+// The simple version works column by column: a root, a division of the entries below, and a rank-one update of all entries
+// to the right. What each step gains:
+//   - Tiles of LEAF x LEAF: all operations except LEAF / n become products.
+//   - A tile waits for the tiles that it needs, not for all blocks of threads. While one diagonal tile is factored, which
+//     takes long, products continue wherever possible, and nothing is launched or read twice in between.
+//   - The wait for the next diagonal tile is kept short: products are computed as far as possible, and finished tiles
+//     are published 32 columns at a time.
+//   - The diagonal tile and those below it are in shared memory and registers: cholesky_leaf.cuh.
 //
 // Operations of factor_unit: n^3 / 3. Bytes: each tile in and out, and for its product two rows of tiles, mostly from the L2
 // cache. Dynamic shared memory: UNIT_BYTES. Source: the four-step blocked Cholesky of the thesis; inverted diagonal blocks
@@ -21,9 +21,9 @@
 extern __shared__ vector_t memory[];
 
 constexpr int STAGES = REAL_IS_FLOAT ? 3 : 2;
-constexpr int STAGE = 2 * TILE * PITCH;  // in reals: both operands of a product
+constexpr int STAGE = 2 * TILE * PITCH;  // in elements: both operands of a product
 constexpr int UNIT_BYTES = LEAF_BYTES + STAGES * STAGE * sizeof(real);  // shared memory of factor_unit
-constexpr int EDGE = 32;  // of a tile of mirror
+constexpr int EDGE = 32;  // side of a tile of mirror
 
 template <bool> struct Engine {
     typedef Simt type;
@@ -35,10 +35,10 @@ template <> struct Engine<false> {
 #endif
 typedef Engine<REAL_IS_FLOAT>::type Sums;
 
-// ---------------------------------------------------------------- tiles that wait for one another
+// ---------------------------------------------------------------- tiles that wait for each other
 
-// What has been done of a row of tiles is counted in parts of a tile, from the matrix's first column on: as the four warps
-// show the four quarters of a diagonal tile. For one thread of a block or warp: the others meet it at a barrier.
+// The progress of a row of tiles is counted in quarters of a tile, from the matrix's first column on, since the four warps
+// publish the four quarters of a diagonal tile. One thread of a block or warp waits; the others meet it at a barrier.
 constexpr int PARTS = 16;
 __device__ __forceinline__ unsigned wait_for(const unsigned* progress, unsigned least) {
     unsigned seen;
@@ -47,15 +47,15 @@ __device__ __forceinline__ unsigned wait_for(const unsigned* progress, unsigned 
     return seen;
 }
 
-// threadIdx.x, where what follows from it is seldom needed: the compiler would keep that in registers from the kernel's
-// beginning, and has none left.
+// threadIdx.x, computed anew for code that seldom needs it. The compiler would otherwise keep derived values in registers
+// from the kernel's beginning, and has none left.
 __device__ __forceinline__ int thread_anew() {
     int t;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
     return t;
 }
 
-// A tile of m rows and n columns, into shared memory; for loads_done(). `vectors`: whether it lies aligned and is full.
+// Loads a tile of m rows and n columns into shared memory; for loads_done(). `vectors`: it is aligned and full.
 __device__ __forceinline__ void load_tile(leaf_t* s, const real* from, index_t lda, int m, int n, bool vectors) {
     constexpr int ROW = LEAF / VECTOR;
     const int t = threadIdx.x, c = t % ROW * VECTOR;
@@ -68,7 +68,7 @@ __device__ __forceinline__ void load_tile(leaf_t* s, const real* from, index_t l
     }
 }
 
-// Columns o..o+32 of the tile, out of shared memory.
+// Stores columns o..o+32 of the tile from shared memory.
 __device__ __forceinline__ void store_columns(real* to, const leaf_t* s, index_t lda, int m, int n, int o, bool vectors) {
     constexpr int ROW = 32 / VECTOR;
     const int t = threadIdx.x, c = o + t % ROW * VECTOR;
@@ -81,15 +81,15 @@ __device__ __forceinline__ void store_columns(real* to, const leaf_t* s, index_t
     }
 }
 
-// The tile in s less the rows of tile row i times those of tile row j, transposed, over the columns of tiles from `first`
-// to `stop`: 32 columns as soon as both rows have them, and whatever has come before another wait. The sums go into s from
-// time to time, lest they grow long. `limit`: for two numbers.
+// Subtracts the product of tile rows i and j (transposed), over the columns of tiles from `first` to `stop`, from the tile
+// in s: 32 columns as soon as both rows have them, and all that has arrived before another wait. Partial sums are added to
+// s from time to time, so that they do not grow long. `limit`: room for two numbers.
 __device__ __forceinline__ void multiply_rows(leaf_t* s, real* stages, int* limit, const real* a, index_t lda, index_t n,
                                               int i, int j, int first, int stop, const unsigned* progress, bool aligned) {
     constexpr int PART = 32 / DEPTH, LONGEST = 4 * LEAF / DEPTH;
     const int steps = (stop - first) * (LEAF / DEPTH), t = threadIdx.x;
     Sums sums;
-    // Beyond the last row the last one again, whose products are not used.
+    // Beyond the last row, the last row is read again; its products are not used.
     constexpr int ROW = DEPTH / VECTOR, STEP = LEAF_THREADS / ROW;
     auto row_of = [&](int tile, int q) { return minimum((index_t)tile * LEAF + q, n - 1) * lda + (index_t)first * LEAF; };
     const real* from[2][TILE / STEP];
@@ -112,7 +112,7 @@ __device__ __forceinline__ void multiply_rows(leaf_t* s, real* stages, int* limi
                 load_async(to + q * PITCH + c, a + row_of(q < TILE ? i : j, q % TILE) + step * DEPTH + c, true);
         }
     };
-    int known = 0, loaded = 0, steady = 0;  // steps that may be loaded, to the first thread; that are; one a time, so far
+    int known = 0, loaded = 0, steady = 0;  // steps that may be loaded (first thread); loaded steps; steps done one at a time so far
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
         if (t == 0) {
@@ -139,7 +139,7 @@ __device__ __forceinline__ void multiply_rows(leaf_t* s, real* stages, int* limi
             __syncthreads();
         }
         const real* stage = stages + step % STAGES * STAGE;
-        constexpr int AT_ONCE = REAL_IS_FLOAT ? DEPTH : 8;  // more fragments take more registers than there are
+        constexpr int AT_ONCE = REAL_IS_FLOAT ? DEPTH : 8;  // more fragments would take more registers than there are
 #pragma unroll 1
         for (int q = 0; q < DEPTH; q += AT_ONCE) {
             if (i == j) sums.template add<PITCH, AT_ONCE, true>(stage + q, stage + q);
@@ -153,8 +153,8 @@ __device__ __forceinline__ void multiply_rows(leaf_t* s, real* stages, int* limi
     __syncthreads();
 }
 
-// Columns o..o+32 of a diagonal tile from row o on, finished, with the inverse of their 32 x 32 block above the diagonal,
-// for all who wait for them. By the last four warps.
+// Publishes the finished columns o..o+32 of a diagonal tile from row o on, with the inverse of their 32 x 32 block above the
+// diagonal. Called by the last four warps.
 __device__ __forceinline__ void show_columns(const leaf_t* s, real* to, int o, unsigned* progress) {
     constexpr int ROW = 32 / VECTOR;
     const int t = threadIdx.x - 128, c = o + t % ROW * VECTOR;
@@ -164,8 +164,8 @@ __device__ __forceinline__ void show_columns(const leaf_t* s, real* to, int o, u
     if (t % 32 == 0) release_one_more(progress);
 }
 
-// The tile of row i and column j that comes with a ticket: column by column from the diagonal down, so that what a tile
-// waits for has lower tickets. It has been taken by blocks that run: there is no need for all blocks to run at once.
+// The row i and column j of the tile with a ticket: column by column from the diagonal down, so that a tile waits for
+// lower tickets only, which running blocks have taken. So not all blocks need to run at once.
 __device__ __forceinline__ bool tile_of(int ticket, int first, int last, int rows, int& i, int& j) {
     for (j = first; j < last; ++j) {
         i = j + ticket;
@@ -175,10 +175,10 @@ __device__ __forceinline__ bool tile_of(int ticket, int first, int last, int row
     return false;
 }
 
-// Block columns first..last of the matrix, down to the last row; all before are taken off. `blocks`: room for the diagonal
-// tiles as show_columns leaves them; `progress`: what is finished of each row of tiles, zeros before the first unit;
-// `ticket`: zero. `failed` becomes the least index of a pivot that is not positive and finite. Grid: any number of blocks,
-// of LEAF_THREADS.
+// Factors block columns first..last of the matrix, down to the last row; all columns before have been subtracted. `blocks`:
+// room for the diagonal tiles in the form of show_columns. `progress`: the finished part of each row of tiles, zeros before
+// the first unit. `ticket`: zero. `failed` becomes the least index of a pivot that is not positive and finite. Grid: any
+// number of blocks of LEAF_THREADS threads.
 extern "C" __global__ void __launch_bounds__(256, 1)
 factor_unit(real* a, long long lda, long long n, int first, int last, real* blocks, unsigned* progress, unsigned* ticket,
             int* failed) {
@@ -221,25 +221,25 @@ factor_unit(real* a, long long lda, long long n, int first, int last, real* bloc
             }
             continue;
         }
-        if (m < LEAF) {  // filled up with the identity
+        if (m < LEAF) {  // fill with the identity
             for (int e = m * LEAF + t; e < LEAF * LEAF; e += LEAF_THREADS) s[e / LEAF][e % LEAF] = e / LEAF == e % LEAF;
             __syncthreads();
         }
         real* block = blocks + (index_t)i * LEAF * LEAF;
         int bad = LEAF;
-        const int pair = t / 64;  // of warps
+        const int pair = t / 64;  // index of a pair of warps
 #pragma unroll 1
         for (int o = 0; o < LEAF; o += 32) {
             if (t < LEAF - o) {
                 const int found = factor_columns(s, o, diagonal, stages + (t >> 5) * SHOWN);
                 if (found < 32) bad = minimum(bad, o + found);
             } else {
-                if (o > 0 && t >= 128) {  // those that are not needed: what can wait of the columns before
+                if (o > 0 && t >= 128) {  // idle warps: products of earlier columns that can wait
                     show_columns(s, block, o - 32, progress + i);
                     if (o == 32) take_off(s, pair == 2 ? 64 : 96, 64, 0);
                     if (pair == 2 && o < 96) take_off(s, 96, 96, o - 32);
                 }
-                __syncthreads();  // the one in factor_columns
+                __syncthreads();  // pairs with the barrier in factor_columns
             }
             __syncthreads();
             if (o + 32 + 32 * pair < LEAF) take_off(s, o + 32 + 32 * pair, o + 32, o);
@@ -254,8 +254,8 @@ factor_unit(real* a, long long lda, long long n, int first, int last, real* bloc
     }
 }
 
-// Columns start..stop of a, from row `start` down: the square on the diagonal goes into q, from its column `start` on,
-// and the rows below it into `below`. Zeros take their place: products are added into them. Grid: one block for each row.
+// Copies columns start..stop of a, from row `start` down: the square on the diagonal to q, from its column `start` on,
+// and the rows below it to `below`. Zeros replace them, since products are added there. Grid: one block for each row.
 extern "C" __global__ void __launch_bounds__(256)
 take_unit(real* a, long long lda, long long start, long long stop, real* q, long long ldq, real* below,
           long long ldbelow) {
@@ -268,8 +268,8 @@ take_unit(real* a, long long lda, long long start, long long stop, real* q, long
     }
 }
 
-// L from a, with zeros above; l may be a. Grid: (n, ceil(n / STORED)) blocks of 256 threads.
-constexpr int STORED = 1024;  // elements of a row to a block
+// Copies L from a, with zeros above the diagonal; l may be a. Grid: (n, ceil(n / STORED)) blocks of 256 threads.
+constexpr int STORED = 1024;  // elements of a row for each block
 extern "C" __global__ void __launch_bounds__(256)
 store_factor(const real* a, long long lda, long long n, real* l, long long ldl) {
     const index_t i = blockIdx.x;
@@ -279,7 +279,7 @@ store_factor(const real* a, long long lda, long long n, real* l, long long ldl) 
     }
 }
 
-// x[i][j] = x[j][i] = a[i][j] for i >= j; x may be a. `overflow` becomes 0 if one of them is not finite. Grid: (t, t) for
+// x[i][j] = x[j][i] = a[i][j] for i >= j; x may be a. `overflow` becomes 0 if an element is not finite. Grid: (t, t) for
 // t = ceil(n / EDGE) tiles a side, blocks of (EDGE, 8) threads.
 extern "C" __global__ void __launch_bounds__(256)
 mirror(const real* a, long long lda, long long n, real* x, long long ldx, int* overflow) {

@@ -1,24 +1,24 @@
-// The diagonal tile of a Cholesky factorisation, and the tiles below it, in shared memory: what cholesky.cu does to a tile
-// once all products are taken off it. A tile is LEAF x LEAF, as common.cuh lays it out.
+// The diagonal tile of a Cholesky factorisation, and the tiles below it, in shared memory: the steps of cholesky.cu for a
+// tile from which all products have been subtracted. A tile is LEAF x LEAF in the layout of common.cuh.
 //
-// The simple version: column by column, a barrier after the root, after the division and after the update. What each step
-// buys:
+// The simple version works column by column, with barriers after the root, the division and the update. What each step
+// gains:
 //   - 32 columns at a time in registers, four columns at a time between exchanges, without barriers.
-//   - The inverses of the 32 x 32 blocks on the way: the tiles below are then multiplied, not substituted.
-//   - The registers move on by four places, so that the code is a short loop.
+//   - The inverses of the 32 x 32 blocks are computed on the way, so the tiles below are multiplied, not substituted.
+//   - Registers are shifted by four places, so that the code is a short loop.
 
-// Four columns that are done together, as one lane sees them: with its own row of the 32 x 32 diagonal block, x, and a
-// second row, y.
+// Four columns that are processed together, as one lane sees them: its row x of the 32 x 32 diagonal block, and a second
+// row y.
 struct Four {
-    real x[4], y[4];        // but for the pivots' roots; zero above the diagonal
-    real of_x[4], of_y[4];  // less their multiples of the pivots: what is taken off all columns on the right
-    real pivot[4];          // 1 where it is not usable
-    int bad;                // the first that is not, or 4
+    real x[4], y[4];        // without the pivots' roots; zero above the diagonal
+    real of_x[4], of_y[4];  // corrected by their multiples of the pivots; subtracted from all columns to the right
+    real pivot[4];          // 1 if it is not usable
+    int bad;                // index of the first unusable pivot, or 4
 };
 constexpr int SHOWN = 2 * 32 * 4 + 4 * 4;  // elements that a warp shows to its lanes
 
-// The first four of the columns in x and y, which begin with column j: the 4 x 4 block on the diagonal, from `corner`, by
-// every lane for itself, and with it the lane's own rows.
+// Factors the first four of the columns in x and y, which begin with column j: every lane factors the 4 x 4 diagonal block,
+// from `corner`, for itself, and with it the lane's rows.
 __device__ __forceinline__ void factor_four(Four& f, const real (&x)[32], const real (&y)[32], int j, const real* corner) {
     const int lane = threadIdx.x & 31;
     real b[4][4];
@@ -33,12 +33,12 @@ __device__ __forceinline__ void factor_four(Four& f, const real (&x)[32], const 
         const bool usable = has_reciprocal(b[e][e]);
         f.pivot[e] = usable ? b[e][e] : real(1);
         f.bad = usable ? f.bad : minimum(f.bad, e);
-        const real inverse = usable ? reciprocal(b[e][e]) : real(1);  // which does not wait for the test
+        const real inverse = usable ? reciprocal(b[e][e]) : real(1);  // does not wait for the test
         UNROLL for (int q = e + 1; q < 4; ++q) {
             const real multiple = -b[q][e] * inverse;
             UNROLL for (int k = e + 1; k <= q; ++k) b[q][k] = multiply_add(multiple, b[k][e], b[q][k]);
         }
-        // Above the diagonal there may be anything: zeros leave the finished columns as they are.
+        // Values above the diagonal are arbitrary; zeros leave the finished columns unchanged.
         f.x[e] = lane < j + e ? real(0) : f.x[e];
         f.of_x[e] = -f.x[e] * inverse, f.of_y[e] = -f.y[e] * inverse;
         UNROLL for (int k = e + 1; k < 4; ++k) {
@@ -48,7 +48,7 @@ __device__ __forceinline__ void factor_four(Four& f, const real (&x)[32], const 
     }
 }
 
-// The lanes of the four columns from j on show what they have of them, as they stand.
+// The lanes of the four columns from j on show their current entries of these columns.
 __device__ __forceinline__ void show_corner(const real (&x)[32], int j, real* corner) {
     const int row = (int)(threadIdx.x & 31) - j;
     if (row >= 0 && row < 4)
@@ -56,10 +56,10 @@ __device__ __forceinline__ void show_corner(const real (&x)[32], int j, real* co
     __syncwarp();
 }
 
-// Eight columns of factor_columns, from column `first` on, of which the next four, f, are done; the ACTIVE columns not
-// finished before are in x and y. The registers move on by four places at a time, so that the code is a short loop and
-// column j is always x[0]; the columns finished here end up in the last eight places. The next four are brought up to
-// date first: while the others follow, the reciprocals of their pivots come to be, for which everything waits.
+// Eight columns of factor_columns, from column `first` on, of which the next four, f, are done. The ACTIVE columns not
+// finished before are in x and y. Registers are shifted by four places at a time, so that the code is a short loop and
+// column j is always x[0]; the columns finished here end in the last eight places. The next four columns are updated
+// first: while the others follow, the reciprocals of their pivots, for which everything waits, are computed.
 template <int ACTIVE>
 __device__ __forceinline__ void factor_eight(real (&x)[32], real (&y)[32], int first, Four& f, real* shown, real& own,
                                              int& bad) {
@@ -67,7 +67,7 @@ __device__ __forceinline__ void factor_eight(real (&x)[32], real (&y)[32], int f
     real* corner = shown + 2 * 32 * 4;
 #pragma unroll 1
     for (int j = first; j < first + 8; j += 4) {
-        real* rows = shown + j / 4 % 2 * (32 * 4);  // those from j on, and then zeros
+        real* rows = shown + j / 4 % 2 * (32 * 4);  // rows from j on, followed by zeros
         UNROLL for (int e = 0; e < 4; ++e) {
             own = lane == j + e ? f.pivot[e] : own;
             rows[((lane - j) & 31) * 4 + e] = f.x[e];
@@ -94,17 +94,17 @@ __device__ __forceinline__ void factor_eight(real (&x)[32], real (&y)[32], int f
     }
 }
 
-// Columns o..o+32 of the block, by one warp for each 32 rows from o on, without waiting for one another: every warp
-// factors the 32 x 32 diagonal block in registers, lane i with its row i, and with the same columns solves for a
-// second row. That row y is one of the block below, and becomes y L'^-1; for the first warp it is a row of the
-// identity, and becomes a row of L'^-1, whose place is above the diagonal. The pivots' roots are left to the end, so
-// that from one pivot to the next there are a reciprocal and two multiplications. Returns the first column whose pivot
-// is not positive, or has no reciprocal, or 32. `shown`: SHOWN elements for this warp.
+// Columns o..o+32 of the block, with one warp for each 32 rows from o on, without waiting for one another. Every warp
+// factors the 32 x 32 diagonal block in registers, lane i with its row i, and solves for a second row y with the same
+// columns. For the first warp y is a row of the identity and becomes a row of L'^-1, which is stored above the diagonal;
+// for the others it is a row of the block below and becomes y L'^-1. The pivots' roots are taken at the end, so that a
+// reciprocal and two multiplications separate one pivot from the next. Returns the first column whose pivot is not
+// positive or has no reciprocal, or 32. `shown`: SHOWN elements for this warp.
 __device__ __forceinline__ int factor_columns(leaf_t* s, int o, real* diagonal, real* shown) {
     const int lane = threadIdx.x & 31, row = o + (int)threadIdx.x;
     real x[32], y[32];
     UNROLL for (int c = 0; c < 32; c += VECTOR) {
-        const vector_t v = *(const vector_t*)&s[o + lane][o + c];  // above the diagonal: never used
+        const vector_t v = *(const vector_t*)&s[o + lane][o + c];  // values above the diagonal are never used
         const vector_t w = *(const vector_t*)&s[row][o + c];
         UNROLL for (int i = 0; i < VECTOR; ++i) {
             x[c + i] = v.x[i];
@@ -112,7 +112,7 @@ __device__ __forceinline__ int factor_columns(leaf_t* s, int o, real* diagonal, 
         }
     }
     int bad = 32;
-    real own = 1;  // the pivot of this lane's row
+    real own = 1;  // pivot of this lane's row
     Four f;
     show_corner(x, 0, shown + 2 * 32 * 4);
     factor_four(f, x, y, 0, shown + 2 * 32 * 4);
@@ -122,12 +122,12 @@ __device__ __forceinline__ int factor_columns(leaf_t* s, int o, real* diagonal, 
     factor_eight<8>(x, y, 24, f, shown, own, bad);
     const real own_root = reciprocal_root(own);
     shown[lane] = own_root;
-    __syncthreads();  // all have read the diagonal block, too
+    __syncthreads();  // all have also read the diagonal block
     UNROLL for (int c = 0; c < 32; c += VECTOR) {
         const vector_t root = *(const vector_t*)(shown + c);
         vector_t v, w;
         UNROLL for (int i = 0; i < VECTOR; ++i) {
-            const int place = 24 - (c + i) / 8 * 8 + (c + i) % 8;  // eights of columns lie from the last place to the first
+            const int place = 24 - (c + i) / 8 * 8 + (c + i) % 8;  // groups of eight columns are stored from the last place to the first
             v.x[i] = x[place] * root.x[i];
             w.x[i] = y[place] * root.x[i];
         }
@@ -139,7 +139,7 @@ __device__ __forceinline__ int factor_columns(leaf_t* s, int o, real* diagonal, 
     return bad;
 }
 
-// The inner products of 32 terms of four rows of `a` with four rows of `b`, rows so far apart, added to x.
+// Adds to x the inner products of 32 terms of four rows of `a` with four rows of `b`, with the given row distances.
 __device__ __forceinline__ void add_products(real (&x)[4][4], const real* a, int a_apart, const real* b, int b_apart) {
 #pragma unroll 2
     for (int k = 0; k < 32; k += VECTOR) {
@@ -152,7 +152,7 @@ __device__ __forceinline__ void add_products(real (&x)[4][4], const real* a, int
     }
 }
 
-// The 32 x 32 block at (r, c) less the product of rows r.. and c.. of the columns o..o+32, by two warps.
+// Subtracts the product of rows r.. and c.. of columns o..o+32 from the 32 x 32 block at (r, c), by two warps.
 __device__ __forceinline__ void take_off(leaf_t* s, int r, int c, int o) {
     const int t = threadIdx.x % 64;
     real x[4][4] = {};
@@ -180,11 +180,11 @@ __device__ __forceinline__ void take_off(leaf_t* s, int r, int c, int o) {
     }
 }
 
-constexpr int STRIP_PITCH = 32 + 4;  // of 32 columns: neither the reads by rows nor those by fragments meet in a bank
+constexpr int STRIP_PITCH = 32 + 4;  // row distance of a strip of 32 columns, without bank conflicts for reads by rows or by fragments
 
-// Columns o..o+32 of TILE rows, from which the columns before are taken off, times the inverse of the 32 x 32 block of L.
-// `strip`: the columns o..o+32 of L from row o on. A warp has its rows for itself, here and in update_columns; in float64,
-// by tensor cores, it has 16 of them.
+// Multiplies columns o..o+32 of TILE rows, from which earlier columns are subtracted, by the inverse of the 32 x 32 block
+// of L. `strip`: columns o..o+32 of L from row o on. A warp has its own rows, here and in update_columns: 16 of them in
+// float64, by tensor cores.
 __device__ __forceinline__ void solve_columns(leaf_t* s, const real (*strip)[STRIP_PITCH], int o) {
     real x[4][4] = {};
     if constexpr (REAL_IS_FLOAT) {
@@ -222,7 +222,7 @@ __device__ __forceinline__ void solve_columns(leaf_t* s, const real (*strip)[STR
     }
 }
 
-// These columns taken off those on the right.
+// Subtracts the product with these columns from the columns to the right.
 __device__ __forceinline__ void update_columns(leaf_t* s, const real (*strip)[STRIP_PITCH], int o) {
 #pragma unroll 1
     for (int b = 32; b < LEAF - o; b += 32) {

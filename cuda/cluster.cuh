@@ -1,5 +1,5 @@
-// Clusters of blocks, which read and write each other's shared memory (Hopper and later): what qr.cu, qr_batched.cu,
-// gauss_jordan.cu and matmul_wgmma.cu share.
+// Clusters of blocks that read and write each other's shared memory (Hopper and later), shared by qr.cu, qr_batched.cu,
+// gauss_jordan.cu and matmul_wgmma.cu.
 
 __device__ __forceinline__ unsigned cluster_rank() {
     unsigned rank;
@@ -7,24 +7,24 @@ __device__ __forceinline__ unsigned cluster_rank() {
     return rank;
 }
 
-// Barrier over the cluster; what was written before it, also to other blocks' shared memory, is seen after it.
+// Barrier over the cluster; writes before it, also to other blocks' shared memory, are visible after it.
 __device__ __forceinline__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Where the block `rank` has what lies at `here` in this one.
+// The address in block `rank` that corresponds to `here` in this block.
 __device__ __forceinline__ unsigned remote_address(const void* here, unsigned rank) {
     unsigned there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(here)), "r"(rank));
     return there;
 }
 
-// A number in shared memory at which bytes that other blocks send are counted: who waits there for them need wait for
-// nothing else. It counts for one wait after another, whose `phase` is 0, 1, 0, ...
+// A number in shared memory that counts the bytes that other blocks send, so that a block can wait for them alone. It
+// serves one wait after another, with `phase` 0, 1, 0, ...
 __device__ __forceinline__ void start_counting(unsigned long long* arrived) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(arrived)) : "memory");
 }
-// Before a cluster_barrier(), behind which others may send.
+// To be followed by a cluster_barrier(), after which others may send.
 __device__ __forceinline__ void counting_started() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }

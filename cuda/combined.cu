@@ -1,9 +1,9 @@
-// a x z + b y of stacks of images, each lying as it lies in memory; without y or z also products and copies. The simple
-// version is operations of CuPy, each compiled anew for every layout. Bytes: each image read once, the result written once.
+// a x z + b y for stacks of images in any memory layout; without y or z also products and copies. The simple version is
+// operations of CuPy, compiled anew for every layout. Bytes: each image is read once, and the result is written once.
 
 constexpr int THREADS = 256;
 
-// For `planes` images of rows x cols; rows of x lie ldx apart and its images apart_x.
+// For `planes` images of rows x cols; rows of x are ldx apart, and its images apart_x.
 extern "C" __global__ void __launch_bounds__(THREADS)
 combine(real* out, long long ldout, long long apart_out, int planes, unsigned rows, unsigned cols, const real* x, long long ldx,
         long long apart_x, real a, const real* y, long long ldy, long long apart_y, real b, const real* z, long long ldz,

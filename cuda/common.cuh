@@ -1,18 +1,18 @@
-// What every kernel file of deblur begins with: deblur/kernels.py puts `using real = float;` (or double) and this header in
-// front of a .cu file and compiles the whole with NVRTC, so there are no host headers here.
+// The beginning of every kernel file of deblur: deblur/kernels.py puts `using real = float;` (or double) and this header
+// before a .cu file and compiles the whole with NVRTC, so no host headers can be included.
 //
-// Matrices are row-major. Positions in a matrix are 64-bit (index_t): 46341 squared no longer fits an int.
-// A kernel's parameter ld<x> is the distance between rows of the matrix <x>, in elements, and `stride` that between planes.
-// Kernels over elements or pixels take THREADS threads a block, an element a thread, grid-stride, if they do not say more.
+// Matrices are row-major. Positions in a matrix are 64-bit (index_t), since 46341 squared does not fit an int. A kernel's
+// parameter ld<x> is the distance between rows of the matrix <x> in elements, and `stride` that between planes. Kernels
+// over elements or pixels have THREADS threads a block and a grid-stride loop over elements, unless stated otherwise.
 
 typedef long long index_t;
 
-// UNROLL for (...): all of the loop, so that arrays indexed in it stay in registers.
+// UNROLL for (...): unrolls the whole loop, so that arrays indexed in it stay in registers.
 #define UNROLL _Pragma("unroll")
 
 constexpr unsigned FULL_WARP = 0xffffffffu;
 constexpr bool REAL_IS_FLOAT = sizeof(real) == 4;
-constexpr real NEGLIGIBLE = REAL_IS_FLOAT ? 1e-30 : 1e-290;  // a tail's squared norm in QR, against columns of size 1
+constexpr real NEGLIGIBLE = REAL_IS_FLOAT ? 1e-30 : 1e-290;  // squared norm of a tail that counts as zero in QR, for columns of size 1
 
 // The 16 bytes that one load moves: 4 floats or 2 doubles.
 constexpr int VECTOR = 16 / sizeof(real);
@@ -27,14 +27,14 @@ __device__ __forceinline__ float reciprocal_root(float x) {  // rsqrtf errs by 2
     return fmaf(0.5f * y, fmaf(-x * y, y, 1.0f), y);
 }
 __device__ __forceinline__ double reciprocal_root(double x) { return rsqrt(x); }
-// 1 / x roughly, in one instruction, for an x and a result that are normal: to 20 bits at least.
+// Approximates 1 / x to at least 20 bits in one instruction, for x and a result that are normal.
 __device__ __forceinline__ real rough_reciprocal(real x) {
     real y;
     if constexpr (REAL_IS_FLOAT) asm("rcp.approx.ftz.f32 %0, %1;" : "=f"((float&)y) : "f"((float)x));
     else asm("rcp.approx.ftz.f64 %0, %1;" : "=d"((double&)y) : "d"((double)x));
     return y;
 }
-// 1 / x by that and a Newton step, in double precision of third order, without the branches of a division, for x > 0.
+// 1 / x from that by a Newton step (of third order in double precision), without a division's branches, for x > 0.
 __device__ __forceinline__ real reciprocal(real x) {
     const real y = rough_reciprocal(x), error = fma(-x, y, real(1));
     return fma(REAL_IS_FLOAT ? error : fma(error, error, error), y, y);
@@ -45,7 +45,7 @@ __device__ __forceinline__ real multiply_add(real x, real y, real z) { return fm
 template <class T> __device__ __forceinline__ T minimum(T x, T y) { return x < y ? x : y; }
 template <class T> __device__ __forceinline__ T maximum(T x, T y) { return x < y ? y : x; }
 
-// COUNT adjacent numbers between registers and 16-byte aligned memory.
+// Copy COUNT adjacent numbers between registers and 16-byte aligned memory.
 template <int COUNT> __device__ __forceinline__ void load_row(real (&x)[COUNT], const real* from) {
     UNROLL for (int i = 0; i < COUNT; i += VECTOR) {
         const vector_t part = *reinterpret_cast<const vector_t*>(from + i);
@@ -60,7 +60,7 @@ template <int COUNT> __device__ __forceinline__ void store_row(real* to, const r
     }
 }
 
-// Sum over the 32 lanes of a warp; every lane gets it.
+// Sum over the 32 lanes of a warp, returned to every lane.
 __device__ __forceinline__ real warp_sum(real x) {
     UNROLL for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(FULL_WARP, x, offset);
     return x;
@@ -68,13 +68,13 @@ __device__ __forceinline__ real warp_sum(real x) {
 
 __device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
-// One element from global to shared memory, past the registers, so that many can be under way; zero if not `inside`.
-// `from` must be a valid address in any case. Visible to this thread after loads_done(), to others after a barrier.
+// Copies one element from global to shared memory, past the registers, so that many copies can be under way; zero if not
+// `inside`, but `from` must be a valid address. Visible to this thread after loads_done(), to others after a barrier.
 __device__ __forceinline__ void load_async(real* to, const real* from, bool inside) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(sizeof(real)),
                  "r"(inside ? (int)sizeof(real) : 0) : "memory");
 }
-// The same for VECTOR elements, both addresses being multiples of 16 bytes.
+// The same for VECTOR elements; both addresses must be multiples of 16 bytes.
 __device__ __forceinline__ void load_vector_async(real* to, const real* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
@@ -83,7 +83,7 @@ __device__ __forceinline__ bool vectors_lie_aligned(const real* a, index_t lda) 
 }
 __device__ __forceinline__ void loads_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// A number by which blocks wait for one another: who acquires what a thread has released sees all that it wrote before.
+// A number by which blocks wait for each other: after acquiring it, all writes before its release are visible.
 __device__ __forceinline__ unsigned acquire(const unsigned* number) {
     unsigned seen;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(number) : "memory");
@@ -96,9 +96,9 @@ __device__ __forceinline__ void release_one_more(unsigned* number) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(number) : "memory");
 }
 
-// Barrier over all blocks of a grid. All blocks must be resident: launch with cooperative=True. `counter` is one
-// zero before the first barrier and is never reset: the k-th barrier (k = 1, 2, ...) waits for k arrivals of every
-// block, so `round` counts the barriers of this launch, and `counter` must be cleared before the next launch.
+// Barrier over all blocks of a grid. All blocks must be resident: launch with cooperative=True. `counter` is zero before
+// the first barrier and is never reset in a launch: the k-th barrier (k = 1, 2, ...) waits for k arrivals of every block.
+// `round` counts the barriers of this launch, and `counter` must be cleared before the next launch.
 __device__ __forceinline__ void grid_barrier(unsigned* counter, unsigned& round) {
     round += 1;
     __threadfence();
@@ -112,18 +112,18 @@ __device__ __forceinline__ void grid_barrier(unsigned* counter, unsigned& round)
 }
 
 // ---------------------------------------------------------------- a diagonal block in shared memory
-// What cholesky.cu and triangular.cu share: a lower triangular block of up to LEAF x LEAF and its inverse, in one
-// square of shared memory, by one block of LEAF_THREADS threads. Below the diagonal lies L, above it the transpose
-// of L^-1, on it 1 / L[i][i]. A smaller block is filled up with the identity.
+// Shared by cholesky.cu and triangular.cu: a lower triangular block of up to LEAF x LEAF and its inverse, in one
+// square of shared memory, by one block of LEAF_THREADS threads. L is below the diagonal, the transpose of L^-1 above it,
+// and 1 / L[i][i] on it. A smaller block is filled with the identity.
 
 constexpr int LEAF = 128;
 constexpr int LEAF_THREADS = 256;
-constexpr int LEAF_PITCH = LEAF + VECTOR;  // rows stay aligned, and 8 rows' vectors lie in different banks
+constexpr int LEAF_PITCH = LEAF + VECTOR;  // keeps rows aligned, with 8 rows' vectors in different banks
 constexpr int LEAF_BYTES = LEAF * LEAF_PITCH * sizeof(real);
 
 typedef real leaf_t[LEAF_PITCH];
 
-// y = L^-1 y for the 32 x 32 block of L at (o, o): one right-hand side a thread, in registers.
+// y = L^-1 y for the 32 x 32 block of L at (o, o), with one right-hand side for each thread, in registers.
 __device__ __forceinline__ void leaf_forward(const leaf_t* s, int o, real (&y)[32]) {
     UNROLL for (int i = 0; i < 32; ++i) {
         real even = y[i], odd = 0;
@@ -131,7 +131,7 @@ __device__ __forceinline__ void leaf_forward(const leaf_t* s, int o, real (&y)[3
             vector_t row;
             if (k0 + VECTOR <= i) {
                 row = *(const vector_t*)&s[o + i][o + k0];
-            } else {  // not a whole vector: what lies on and above the diagonal may be changing
+            } else {  // not a whole vector: entries on and above the diagonal may be changing
                 UNROLL for (int k = 0; k < VECTOR; ++k) row.x[k] = k0 + k < i ? s[o + i][o + k0 + k] : real(0);
             }
             UNROLL for (int k = 0; k < VECTOR; ++k)
@@ -144,7 +144,7 @@ __device__ __forceinline__ void leaf_forward(const leaf_t* s, int o, real (&y)[3
     }
 }
 
-// Column c of the inverse of the 32 x 32 block at (o, o), by lane c, stored as row c above the diagonal.
+// Column c of the inverse of the 32 x 32 block at (o, o), computed by lane c and stored as row c above the diagonal.
 __device__ __forceinline__ void leaf_invert_32(leaf_t* s, int o) {
     const int c = threadIdx.x & 31;
     real y[32];
@@ -154,8 +154,8 @@ __device__ __forceinline__ void leaf_invert_32(leaf_t* s, int o) {
         if (i > c) s[o + c][o + i] = y[i];
 }
 
-// With the inverses of all SIZE x SIZE diagonal blocks known, those of 2 SIZE: X = -L22^-1 (L21 L11^-1), 4 x 4 results
-// a thread, SIZE / 4 rows and columns apart so that neighbouring threads read neighbouring rows. All threads of a block.
+// From the inverses of all SIZE x SIZE diagonal blocks, those of 2 SIZE: X = -L22^-1 (L21 L11^-1). A thread has 4 x 4
+// results, SIZE / 4 rows and columns apart, so that neighbouring threads read neighbouring rows. For all threads of a block.
 template <int SIZE> __device__ __forceinline__ void leaf_combine(leaf_t* s) {
     constexpr int SIDE = SIZE / 4, TILES = LEAF / (2 * SIZE) * SIDE * SIDE;
     const int t = threadIdx.x, pair = t / (SIDE * SIDE);
@@ -163,7 +163,7 @@ template <int SIZE> __device__ __forceinline__ void leaf_combine(leaf_t* s) {
     const int o0 = 2 * SIZE * pair, o1 = o0 + SIZE;
     real x[4][4] = {};
     if (t < TILES) {
-        for (int k = c0 / VECTOR * VECTOR; k < SIZE; k += VECTOR) {  // X' = L21 L11^-1, L11^-1 lower triangular: k >= c
+        for (int k = c0 / VECTOR * VECTOR; k < SIZE; k += VECTOR) {  // X' = L21 L11^-1; L11^-1 is lower triangular, so k >= c
             vector_t left[4], right[4];
             UNROLL for (int i = 0; i < 4; ++i) left[i] = *(const vector_t*)&s[o1 + i0 + SIDE * i][o0 + k];
             UNROLL for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[o0 + c0 + SIDE * c][o0 + k];
@@ -180,7 +180,7 @@ template <int SIZE> __device__ __forceinline__ void leaf_combine(leaf_t* s) {
     if (t < TILES) {
         UNROLL for (int i = 0; i < 4; ++i)
             UNROLL for (int c = 0; c < 4; ++c) x[i][c] = 0;
-        for (int k = 0; k <= i0 + 3 * SIDE; k += VECTOR) {  // X = -L22^-1 X': k <= i
+        for (int k = 0; k <= i0 + 3 * SIDE; k += VECTOR) {  // X = -L22^-1 X'; k <= i
             vector_t right[4];
             UNROLL for (int c = 0; c < 4; ++c) right[c] = *(const vector_t*)&s[o0 + c0 + SIDE * c][o1 + k];
             UNROLL for (int v = 0; v < VECTOR; ++v)
@@ -197,8 +197,8 @@ template <int SIZE> __device__ __forceinline__ void leaf_combine(leaf_t* s) {
     __syncthreads();
 }
 
-// The lower triangle of the m x m block at a; the identity where the block is smaller than LEAF. For loads_done().
-// Above the diagonal anything may come to be.
+// Loads the lower triangle of the m x m block at a, filled with the identity if it is smaller than LEAF; for loads_done().
+// Entries above the diagonal are arbitrary.
 __device__ __forceinline__ void leaf_load(leaf_t* s, const real* a, index_t lda, int m) {
     if (m == LEAF && vectors_lie_aligned(a, lda)) {
         const int c = threadIdx.x % (LEAF / VECTOR) * VECTOR;
@@ -214,7 +214,7 @@ __device__ __forceinline__ void leaf_load(leaf_t* s, const real* a, index_t lda,
         else if (c <= i) s[i][c] = i == c ? real(1) : real(0);
 }
 
-// L^-1 as a full m x m block with zeros above the diagonal.
+// Stores L^-1 as a full m x m block with zeros above the diagonal.
 __device__ __forceinline__ void leaf_store_inverse(const leaf_t* s, real* x, index_t ldx, int m) {
     const int c = threadIdx.x % LEAF;
 #pragma unroll 4

@@ -1,12 +1,12 @@
-// Conjugate gradients for systems side by side: all but the products with A and with the preconditioner.
+// Conjugate gradients for systems side by side, except the products with A and with the preconditioner.
 //
 // The simple version is a dozen array operations an iteration, each with its own launch and passes over the arrays, and
-// numbers that go to the host and back. Here an iteration is four launches; what they pass on lies in `control`, a row for
-// each system, and the host reads it when it needs it.
+// numbers that are copied to the host and back. Here an iteration is four launches. Their numbers are in `control`, with
+// one row for each system, which the host reads when it needs them.
 //
-// Kernels (a row of blocks for each system of n contiguous elements)
+// Kernels (one row of blocks for each system of n contiguous elements)
 //   curve     alpha = <r, z> / <p, A p>                                   reads 2 n
-//   advance   x += alpha p, r -= alpha A p, and what convergence is decided by  reads 5 n, writes 2 n
+//   advance   x += alpha p, r -= alpha A p, and sums for the convergence test   reads 5 n, writes 2 n
 //   energy    beta = <r, z> / <r, z> before                               reads 2 n
 //   turn      p = z + beta p                                              reads 2 n, writes n
 // z may be a part of larger arrays.
@@ -14,7 +14,7 @@
 #include "reduce.cuh"
 
 constexpr int THREADS = 256;
-// Where a system's numbers stand in its row of `control`: the last alpha, beta and <r, z>, and of the last x and r
+// Places in a system's row of `control`: the last alpha, beta and <r, z>; and, for the last x and r,
 // <r, r>, <x, b + r>, <p, p> and <x, x>.
 constexpr int ALPHA = 0, BETA = 1, ENERGY = 2, RESIDUAL = 3, VALUE = 4, MOVED = 5, SIZE = 6, CONTROL = 7;
 
@@ -54,7 +54,7 @@ advance(real* x, real* r, const real* p, const real* ap, const real* b, long lon
     }
 }
 
-// Where element i of a system lies in z; `plane` elements a plane.
+// Index in z of element i of a system; `plane` elements a plane.
 __device__ __forceinline__ index_t place(index_t i, unsigned cols, index_t plane, long long ldz, long long stride) {
     const index_t which = i / plane, inner = i - which * plane, row = inner / cols;
     return which * stride + row * ldz + inner - row * cols;

@@ -1,24 +1,24 @@
-// The orthonormal cosine transform (DCT-II) of images and its inverse by one real Fourier transform of their own size, and
-// the sine transform (DST-I), which is its own inverse, by one of four times theirs.
+// The orthonormal cosine transform (DCT-II) of images and its inverse, by one real Fourier transform of the image's size, and
+// the sine transform (DST-I), which is its own inverse, by one of four times the size.
 //
 // The simple version transforms along each axis in complex numbers, with copies in between: more than twice the transforms'
-// work and seven times their bytes. J. Makhoul's way: with the even samples in order and then the odd ones reversed, v,
-// the Fourier transform V of v along an axis of length N gives the cosine transform 2 Re w^k V[k], w = exp(-iπ/(2N)); and
-// V[k] = (X[k] - i X[N - k]) / (2 w^k) gives it back. In two dimensions that is done along one axis after the other, on
-// half of a spectrum, in one pass.
+// operations and seven times their bytes. Here J. Makhoul's order is used: v has the even samples in order and then the odd
+// ones reversed. The Fourier transform V of v along an axis of length N gives the cosine transform 2 Re w^k V[k], with
+// w = exp(-iπ/(2N)), and V[k] = (X[k] - i X[N - k]) / (2 w^k) is its inverse. In two dimensions this is done along both axes,
+// on half of a spectrum, in one pass.
 //
 // Kernels
-//   shuffle    images into that order, or back
+//   shuffle    images to that order, or back
 //   cosines    half spectra to cosine coefficients, times an array of the image's size
-//   spectra    and back
-//   odd        images, continued oddly about the zeros beside their first and last pixels
-//   sines      half spectra of those to sine coefficients, times an array of the image's size
+//   spectra    cosine coefficients to half spectra
+//   odd        images, continued to odd functions about the zeros beside their first and last pixels
+//   sines      half spectra of these to sine coefficients, times an array of the image's size
 // Passes over the image: 2, 2, 2, 5 and 3; the transforms are cuFFT's. Source: J. Makhoul, A fast cosine transform in one
 // and two dimensions, IEEE Trans. Acoust. Speech Signal Process. 28 (1980) 27-34.
 
 constexpr int THREADS = 256;
 
-// x: rows x cols, its rows ldx and its planes `stride` apart; v: whole planes. A thread takes two neighbours of a row.
+// x: rows x cols, rows ldx apart, planes `stride` apart; v: whole planes. A thread has two neighbours of a row.
 extern "C" __global__ void __launch_bounds__(THREADS)
 shuffle(real* x, long long ldx, long long stride, real* v, int planes, unsigned rows, unsigned cols, int back) {
     const unsigned pairs = (cols + 1) / 2;
@@ -53,7 +53,7 @@ __device__ __forceinline__ complex_t twiddle(unsigned k, unsigned n) {
     sincospi(-(real)k / (2 * (real)n), &w.im, &w.re);
     return w;
 }
-// What makes an unnormalised coefficient orthonormal: √(1/(2N)), and √(1/(4N)) for the first.
+// The factor that makes a coefficient orthonormal: √(1/(2N)), and √(1/(4N)) for the first one.
 __device__ __forceinline__ real norm(unsigned k, unsigned n) {
     return square_root((k == 0 ? real(0.25) : real(0.5)) / (real)n);
 }
@@ -77,14 +77,14 @@ cosines(const real* spectra, real* out, int planes, unsigned rows, unsigned cols
         for (int p = 0; p < planes; ++p) {
             const complex_t* v = (const complex_t*)spectra + p * count;
             const complex_t a = times(w2, v[i]), b = times(w2, v[opposite]);
-            // Z = a + conj(b), and for the column N - k2 the same of i a and i b.
+            // Z = a + conj(b); for the column N - k2 likewise with i a and i b.
             out[p * plane + at] = first * (w1.re * (a.re + b.re) - w1.im * (a.im - b.im));
             if (mirrored) out[p * plane + to] = second * (w1.re * (-a.im - b.im) - w1.im * (a.re - b.re));
         }
     }
 }
 
-// `scale` is 1 / n of the inverse transform, which is not divided by it.
+// `scale` is 1 / n of the inverse transform, which cuFFT does not apply.
 extern "C" __global__ void __launch_bounds__(THREADS)
 spectra(const real* coefficients, real* out, int planes, unsigned rows, unsigned cols, real scale) {
     const unsigned half = cols / 2 + 1;
@@ -111,13 +111,13 @@ spectra(const real* coefficients, real* out, int planes, unsigned rows, unsigned
 
 // ---------------------------------------------------------------- sines
 
-// The sign with which line i of 2 (n + 1) stands for line `at` of n; 0 for the two zeros.
+// The sign with which line i of 2 (n + 1) represents line `at` of n; 0 for the two lines of zeros.
 __device__ __forceinline__ int continued(unsigned i, unsigned n, unsigned* at) {
     *at = i <= n ? i - 1 : 2 * n + 1 - i;
     return i == 0 || i == n + 1 ? 0 : i <= n ? 1 : -1;
 }
 
-// x: rows x cols, its rows ldx and its planes `stride` apart; out: whole planes of 2 (rows + 1) x 2 (cols + 1).
+// x: rows x cols, rows ldx apart, planes `stride` apart; out: whole planes of 2 (rows + 1) x 2 (cols + 1).
 extern "C" __global__ void __launch_bounds__(THREADS)
 odd(const real* x, long long ldx, long long stride, real* out, int planes, unsigned rows, unsigned cols) {
     const unsigned wide = 2 * (cols + 1);
@@ -130,7 +130,7 @@ odd(const real* x, long long ldx, long long stride, real* out, int planes, unsig
     }
 }
 
-// Of what is odd along both axes the spectrum is real, -4 times the sums of sines. `by` may be null.
+// The spectrum of an image that is odd along both axes is real, -4 times the sums of sines. `by` may be null.
 extern "C" __global__ void __launch_bounds__(THREADS)
 sines(const real* spectra, real* out, int planes, unsigned rows, unsigned cols, const real* by, real scale) {
     const index_t count = (index_t)rows * cols, plane = (index_t)2 * (rows + 1) * (cols + 2);

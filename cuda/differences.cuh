@@ -1,4 +1,4 @@
-// Differences of neighbouring pixels, as deblur/terms.py states them, and the norms of penalties.
+// Differences of neighbouring pixels, as deblur/terms.py states them, and the norms of regularizers.
 
 constexpr int SQUARE = 0, ABSOLUTE = 1, VECTOR_NORM = 2;  // norms
 
@@ -6,7 +6,7 @@ constexpr real ROOT_TWO = 1.41421356237309504880;
 
 __device__ __forceinline__ real square(real x) { return x * x; }
 
-// From a pixel to its neighbours in a plane that goes round. A domain has less than 2^31 pixels.
+// Offsets from a pixel to its neighbours in a periodic plane. A domain has less than 2^31 pixels.
 struct Place {
     int up, down, left, right;
 
@@ -18,7 +18,7 @@ struct Place {
     }
 };
 
-// L x at a pixel; p points to it.
+// L x at a pixel, to which p points.
 template <int KIND> __device__ __forceinline__ void differences(const real* p, const Place& o, real (&a)[KIND]) {
     const real x = p[0];
     if (KIND == 1) a[0] = x;

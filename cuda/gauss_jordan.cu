@@ -1,26 +1,26 @@
 // Gauss-Jordan elimination with partial pivoting, in place, a panel of nb columns at a time: the thesis's three
-// steps (row switch, normalisation, elimination above and below) for nb columns at once, the rest left to products.
+// steps (row switch, normalisation, elimination above and below) for nb columns at once; the rest is products.
 //
-// The simple version: for each column a launch that looks for the pivot, one that switches rows, one that normalises
-// and one that eliminates: the whole matrix through memory n times. What each step buys:
+// The simple version has for each column a launch that finds the pivot, one that switches rows, one that normalises
+// and one that eliminates: the whole matrix is moved n times. What each step gains:
 //   - A panel at a time: pivots and multipliers need the panel alone, and all other columns get one product.
-//   - The panel in registers, in one launch: what is exchanged for a column is one offer (the largest element of each
+//   - The panel in registers, in one launch: blocks exchange one offer for each column (the largest element of each
 //     block, and its row), not the column.
-//   - A cluster in place of a grid: offers go straight into the other blocks' shared memory, without a barrier.
-//   - Rows stay where they are until the panel is done: `gather` switches all of them at once, with zeros left in
-//     their place, so that the product that follows adds into them.
+//   - A cluster in place of a grid: offers are written into the other blocks' shared memory, without a barrier.
+//   - Rows stay in place until the panel is done: `gather` switches all of them at once and leaves zeros in
+//     their place, so that the following product adds into them.
 //
 // Kernels
 //   panel_cluster_1, _2   one cluster of 16 blocks (sm_90): the pivots and multipliers of a panel, in one launch
-//   panel_grid     the same by any number of resident blocks: cooperative launch, n beyond 16 * 512 * 2 rows
-//   gather, restore_columns   row switches, and these undone as column switches of the inverse
+//   panel_grid     the same with any number of resident blocks: cooperative launch, for n above 16 * 512 * 2 rows
+//   gather, restore_columns   row switches; undoing them as column switches of the inverse
 // A thread of a panel kernel keeps 128 bytes of 1 or 2 rows in registers: WIDTH = 32 floats or 16 doubles, the
-// columns eliminated without touching global memory. All rows take part in every column, so the launch is bound by
-// the exchange of the pivot row with every column: by messages within a cluster, by a barrier across a grid.
+// columns eliminated without access to global memory. All rows take part in every column, so the launch is bound by
+// the exchange of the pivot row for every column: by messages within a cluster, by a barrier across a grid.
 //
-// Operations: 2 n nb (nb + 1) a panel of nb columns, 2 n^2 nb in its product. Bytes: the panel once in and once out
+// Operations: 2 n nb (nb + 1) for a panel of nb columns, 2 n^2 nb in its product. Bytes: the panel once in and once out
 // for each WIDTH columns of it; gather 4 n nb elements. Source: E. S. Quintana-Orti, G. Quintana-Orti, X. Sun,
-// R. van de Geijn, SIAM J. Sci. Comput. 22 (2001) 1762; pivots are kept in place until `gather` moves the rows.
+// R. van de Geijn, SIAM J. Sci. Comput. 22 (2001) 1762; here pivots stay in place until `gather` moves the rows.
 
 #include "cluster.cuh"
 
@@ -33,8 +33,8 @@ constexpr int CLUSTER = 16;
 constexpr int VECTORS = WIDTH / VECTOR;  // 16-byte vectors in a row of WIDTH columns: 8
 constexpr int GATHER_BYTES = 2 * MAX_PANEL * WIDTH * sizeof(real);
 
-// A key orders pivot candidates: the bits of |x| grow with |x|, NaN is above all, so that it is found and reported.
-// 0 is "no candidate"; a candidate that is zero has key 1.
+// A key orders pivot candidates: the bits of |x| grow with |x|, and NaN is above all, so that it is found and reported.
+// Key 0 means "no candidate"; a candidate that is zero has key 1.
 __device__ __forceinline__ unsigned pivot_key(float x) { return (__float_as_uint(x) & 0x7fffffffu) + 1u; }
 __device__ __forceinline__ unsigned long long pivot_key(double x) {
     return ((unsigned long long)__double_as_longlong(x) & 0x7fffffffffffffffull) + 1ull;
@@ -49,15 +49,15 @@ __device__ __forceinline__ unsigned long long warp_largest(unsigned long long x)
     return ((unsigned long long)top << 32) | low;
 }
 
-// A block's offer for the pivot, as the others see it.
+// A block's offer for the pivot, as other blocks read it.
 struct alignas(16) Offer {
     unsigned long long key;
     int row, unused;
 };
 
-// 16 blocks of one cluster: offers are written straight into the other blocks' shared memory, where they count
-// themselves in at a barrier object of that block. No block waits for more than the 16 offers. A mailbox is written anew
-// two columns later, by a block that has the owner's next offer and so knows that the old ones have been read.
+// 16 blocks of one cluster: offers are written into the other blocks' shared memory and counted by a barrier object of
+// the receiving block. No block waits for more than the 16 offers. A mailbox is written again two columns later, by a
+// block that has the owner's next offer and so knows that the old ones have been read.
 struct Cluster {
     Offer offers[2][CLUSTER];
     vector_t rows[2][CLUSTER][VECTORS];
@@ -74,7 +74,7 @@ struct Cluster {
         asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
             address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(counter) : "memory");
     }
-    // One warp: this block's offer and its row, to every block.
+    // Called by one warp: sends this block's offer and its row to every block.
     __device__ void post(int parity, const Offer& offer, const vector_t* row) {
         const int lane = threadIdx.x & 31, v = lane % VECTORS;
         const vector_t mine = row[v];
@@ -84,14 +84,14 @@ struct Cluster {
         UNROLL for (int block = lane / VECTORS; block < CLUSTER; block += 32 / VECTORS)
             put(remote_address(&rows[parity][blockIdx.x][v], block), &mine, remote_address(&arrived[parity], block));
     }
-    // Wait for all offers of the `count`-th column, counted from 0.
+    // Waits for all offers of the `count`-th column, counted from 0.
     __device__ void collect(int count) { wait_for_bytes(&arrived[count % 2], (unsigned)count / 2 % 2); }
     __device__ static void barrier() { cluster_barrier(); }
     __device__ Offer offer(int parity, int block) const { return offers[parity][block]; }
     __device__ vector_t value(int parity, int block, int v) const { return rows[parity][block][v]; }
 };
 
-// All blocks of a grid: offers lie in global memory, past the first-level cache.
+// All blocks of a grid: offers are in global memory, past the first-level cache.
 struct Grid {
     Offer* offers;   // [2][blocks]
     vector_t* rows;  // [2][blocks][VECTORS]
@@ -116,9 +116,9 @@ struct Grid {
     }
 };
 
-// What a block of a panel kernel keeps in shared memory besides the mailboxes.
+// Shared memory of a block of a panel kernel, besides the mailboxes.
 struct PanelShared {
-    real tile[PANEL_THREADS / 32][32][WIDTH + 1];  // a warp's rows, to turn coalesced rows into a row a thread
+    real tile[PANEL_THREADS / 32][32][WIDTH + 1];  // a warp's rows, to turn coalesced rows into a row for each thread
     vector_t pivot_rows[WIDTH][MAX_PANEL / VECTOR];
     vector_t offered[VECTORS];
     pivot_key_t warp_keys[32];
@@ -126,8 +126,8 @@ struct PanelShared {
     int slot[MAX_PANEL];
 };
 
-// WIDTH columns of a warp's 32 rows from global memory to its tile, and back; `a` is at the first column. The copies
-// pass no registers, so that all are under way at once; outside the matrix they write zeros.
+// Copies WIDTH columns of a warp's 32 rows from global memory to its tile, and back; `a` is at the first column. The copies
+// do not use registers, so that all are under way at once; outside the matrix they write zeros.
 __device__ __forceinline__ void load_tile(real (*tile)[WIDTH + 1], const real* a, index_t lda, index_t row0, index_t n,
                                           int w) {
     const int lane = threadIdx.x & 31, column = lane % WIDTH;
@@ -150,9 +150,9 @@ __device__ __forceinline__ void store_tile(const real (*tile)[WIDTH + 1], real* 
     __syncwarp();
 }
 
-// The panel a[0..n)[k..k+nb) becomes what it is after Gauss-Jordan elimination of its columns, rows not yet switched:
-// D^-1 in the pivot rows and -P D^-1 elsewhere. pivots[k+s] is the row chosen for column k+s; place[k+s] is where
-// row k+s has to go. `failed` becomes the least index of a pivot that cannot be used.
+// Replaces the panel a[0..n)[k..k+nb) by the result of Gauss-Jordan elimination of its columns, with rows not yet switched:
+// D^-1 in the pivot rows and -P D^-1 elsewhere. pivots[k+s] is the row chosen for column k+s; place[k+s] is the place
+// to which row k+s must move. `failed` becomes the least index of an unusable pivot.
 struct Panel {
     real* a;
     long long lda, n, k;
@@ -189,7 +189,7 @@ template <int ROWS, class Team> __device__ __forceinline__ void eliminate(Team& 
 
         for (int j = 0; j < w; ++j) {
             const int parity = (q + j) & 1;
-            // The column's largest element: of this thread, this warp, this block, and by the offers of all blocks.
+            // The column's largest element: of this thread, this warp, this block and, by the offers, of all blocks.
             pivot_key_t key = 0;
             int which = 0;
             UNROLL for (int r = 0; r < ROWS; ++r) {
@@ -240,8 +240,8 @@ template <int ROWS, class Team> __device__ __forceinline__ void eliminate(Team& 
                 }
             }
 
-            // Each row less its multiple of the pivot row. The columns move on by one place, so that the next is
-            // always x[0]; the column just finished is free and takes the inverse's.
+            // Subtract from each row its multiple of the pivot row. Columns are shifted by one place, so that the next one is
+            // always x[0]; the place of the finished column receives the inverse's column.
             real multiple[ROWS];
             UNROLL for (int r = 0; r < ROWS; ++r) {
                 multiple[r] = usable ? x[r][0] * inverse : real(0);
@@ -264,8 +264,8 @@ template <int ROWS, class Team> __device__ __forceinline__ void eliminate(Team& 
         }
 
         if (nb > WIDTH) {
-            // The other columns of the panel, before and after: their pivot rows to shared memory, then every row
-            // but those gains its multiples of them, and those are replaced by theirs.
+            // The other columns of the panel, before and after: their pivot rows are copied to shared memory; then every other
+            // row gains its multiples of them, and the pivot rows are replaced by theirs.
             __syncthreads();
             const int width = (nb + WIDTH - 1) / WIDTH * WIDTH;
             for (int i = warp; i < WIDTH; i += warps) {
@@ -283,7 +283,7 @@ template <int ROWS, class Team> __device__ __forceinline__ void eliminate(Team& 
             const int columns = minimum(WIDTH, nb - c0);
             UNROLL for (int r = 0; r < ROWS; ++r) {
                 const index_t row = row0 + r * stride;
-                if (c0 == q) {  // x[c] belongs to column (c + w) % WIDTH by now
+                if (c0 == q) {  // x[c] now belongs to column (c + w) % WIDTH
                     UNROLL for (int c = 0; c < WIDTH; ++c) tile[lane][(c + w) % WIDTH] = x[r][c];
                 } else {
                     load_tile(tile, a + k + c0, lda, row, n, columns);
@@ -305,7 +305,7 @@ template <int ROWS, class Team> __device__ __forceinline__ void eliminate(Team& 
     }
 
     if (blockIdx.x == 0) {
-        // Row k+i goes to k+j if it is the j-th pivot; else to the row of one of the pivots from below, in order.
+        // Row k+i moves to k+j if it is the j-th pivot; else to the row of one of the pivots from below, in order.
         for (int i = threadIdx.x; i < nb; i += blockDim.x) s.slot[i] = -1;
         __syncthreads();
         for (int j = threadIdx.x; j < nb; j += blockDim.x)
@@ -344,16 +344,16 @@ panel_cluster_2(const Panel g) { in_cluster<2>(g); }
 constexpr int BOXES = 2 * (16 + 128);  // bytes of mailboxes for each block of panel_grid
 static_assert(BOXES == 2 * (sizeof(Offer) + VECTORS * sizeof(vector_t)), "an offer and a row, twice");
 
-// `boxes`: BOXES bytes a block; `counter`: one zero.
+// `boxes`: BOXES bytes for each block; `counter`: one zero.
 extern "C" __global__ void __launch_bounds__(512, 1)
 panel_grid(const Panel g, unsigned char* boxes, unsigned* counter) {
     Grid team = {(Offer*)boxes, (vector_t*)(boxes + 2 * gridDim.x * sizeof(Offer)), counter, 0};
     eliminate<1>(team, *(PanelShared*)memory, g);
 }
 
-// Row switches of the panels that make up the columns k..k+nb, one panel after another, in `columns` columns of a: their
-// pivot rows go to `strip` and leave zeros. Columns from own_start to own_stop are the panels' own: these are left
-// alone, or only change places if there is one panel and `move_own`. `order`, if not null, is switched like the rows.
+// Row switches of the panels that make up columns k..k+nb, one panel after another, in `columns` columns of a: their
+// pivot rows are moved to `strip` and replaced by zeros. Columns own_start to own_stop are the panels' own: they are
+// not changed, or only change places if there is one panel and `move_own`. `order`, if not null, is switched like the rows.
 // Grid: ceil(columns / WIDTH) blocks of 256 threads; GATHER_BYTES of dynamic shared memory.
 extern "C" __global__ void __launch_bounds__(256)
 gather(real* a, long long lda, long long columns, real* strip, long long ldstrip, long long k, int nb,
@@ -402,7 +402,7 @@ gather(real* a, long long lda, long long columns, real* strip, long long ldstrip
 }
 
 // a[row][order[j]] = a[row][j] in every row, in place through n elements of dynamic shared memory; `overflow` becomes 0
-// if one is not finite. Grid: n blocks of RESTORE_THREADS threads.
+// if an element is not finite. Grid: n blocks of RESTORE_THREADS threads.
 constexpr int RESTORE_THREADS = 1024;
 extern "C" __global__ void __launch_bounds__(RESTORE_THREADS)
 restore_columns(real* a, long long lda, long long n, const int* order, int* overflow) {

@@ -1,22 +1,22 @@
-// Matrices that are symmetric about their centre: written down as their even and odd parts, and multiplied with by sums and
+// Matrices that are symmetric about their centre: computed as their even and odd parts, and applied to sums and
 // differences of opposite pixels.
 //
 // The simple version is an array operation each for the front plus the back, their difference, and the scale: three
-// passes and three kernels that CuPy would compile, for each dtype. Here `fold` and `unfold` are one pass each.
+// passes and three kernels that CuPy would compile for each dtype. Here `fold` and `unfold` are one pass each.
 //
-// An array is seen as (lines, n, inner), folded along its middle axis: i and n - 1 - i become their sum and their
-// difference over the root of 2; the middle one of an odd n is its own sum.
+// An array is seen as (lines, n, inner) and folded along its middle axis: i and n - 1 - i become their sum and their
+// difference over the root of 2; the middle line of an odd n is kept.
 //
 // Kernels
-//   fold, unfold   a pair a thread; the array is read and written once
-//   parts          the blur of one axis as a matrix, or its even and odd parts, straight from the PSF: 4 m operations an
-//                  entry, for a PSF of m pixels, and nothing read that does not stay in cache
+//   fold, unfold   one pair for each thread; the array is read and written once
+//   parts          the blur of one axis as a matrix, or its even and odd parts, directly from the PSF: 4 m operations an
+//                  entry for a PSF of m pixels; all data that are read stay in the cache
 
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 fold(const real* x, real* even, real* odd, long long pairs, int n, long long inner, real scale) {
-    const int half = n / 2, some = n - half;  // differences, and sums
+    const int half = n / 2, some = n - half;  // numbers of differences and of sums
     for (index_t at = (index_t)blockIdx.x * THREADS + threadIdx.x; at < pairs; at += (index_t)gridDim.x * THREADS) {
         const index_t row = at / inner, line = row / some, across = at - row * inner;
         const int i = (int)(row - line * some);
@@ -45,7 +45,7 @@ unfold(const real* even, const real* odd, real* x, long long pairs, int n, long 
     }
 }
 
-// Entry (i, j) of the blur by `factor`: place i + m - 1 - k reads the pixels pixel[2 t] and pixel[2 t + 1] by their weights.
+// Entry (i, j) of the blur by `factor`: place i + m - 1 - k reads pixels pixel[2 t] and pixel[2 t + 1] with their weights.
 __device__ double entry(const double* factor, int m, const int* pixel, const double* weight, int i, int j) {
     double sum = 0;
     for (int k = 0; k < m; ++k) {
@@ -56,7 +56,7 @@ __device__ double entry(const double* factor, int m, const int* pixel, const dou
     return sum;
 }
 
-// Without `odd` the whole matrix into `even`.
+// Without `odd`, the whole matrix is written to `even`.
 extern "C" __global__ void __launch_bounds__(THREADS)
 parts(double* even, double* odd, const double* factor, int m, const int* pixel, const double* weight, int rows, int cols) {
     const int across = odd ? cols - cols / 2 : cols, down = odd ? rows - rows / 2 : rows;
@@ -75,7 +75,7 @@ parts(double* even, double* odd, const double* factor, int m, const int* pixel, 
     }
 }
 
-// even (evens, n - n / 2), odd (columns - evens, n / 2): a vector a row; out (n, columns): a vector a column.
+// even (evens, n - n / 2), odd (columns - evens, n / 2): one vector in each row; out (n, columns): one in each column.
 extern "C" __global__ void __launch_bounds__(THREADS)
 whole(const double* even, const double* odd, real* out, int n, int columns, int evens, double scale) {
     const int half = n / 2, some = n - half;

@@ -1,17 +1,17 @@
-// Bases of Krylov spaces, grown vector by vector: GMRES's, and the two of the Golub-Kahan bidiagonalisation.
+// Bases of Krylov spaces, grown vector by vector: for GMRES, and the two of Golub-Kahan bidiagonalisation.
 //
-// The simple version asks for each inner product and each norm by itself, waits for it and sends back what it is to be
-// multiplied by. Here numbers stay where they are used; the host reads them a step, or many steps, at a time. There is a
-// space for each frame, and vectors of n elements. Bytes: each kernel reads and writes each vector that it names once.
-// An exhausted space goes on with vectors of zeros, which change nothing.
+// The simple version requests each inner product and each norm, waits for it, and sends back the factors. Here numbers
+// stay where they are used, and the host reads them once a step, or once for many steps. Each frame has its own space,
+// with vectors of n elements. Bytes: each kernel reads and writes each vector that it names once.
+// An exhausted space continues with vectors of zeros, which change nothing.
 
 #include "reduce.cuh"
 
 constexpr int THREADS = 256;
-constexpr int NORM = 0, COUNT = 1;  // the largest norm so far, which is ||H|| at least; steps
-constexpr int LOG = 64;                          // steps whose norms are stored
+constexpr int NORM = 0, COUNT = 1;  // the largest norm so far, a lower bound of ||H||; number of steps
+constexpr int LOG = 64;                          // number of steps whose norms are stored
 
-// v = w / norm, v's frames ldv apart; zero where the norm is. May be in place.
+// v = w / norm, v's frames ldv apart; zero if the norm is zero. It may be in place.
 extern "C" __global__ void __launch_bounds__(THREADS)
 scaled(const real* w, const double* squared, int n, real* v, long long ldv) {
     const double square = squared[blockIdx.y];
@@ -20,7 +20,7 @@ scaled(const real* w, const double* squared, int n, real* v, long long ldv) {
         v[blockIdx.y * ldv + i] = scale * w[(index_t)blockIdx.y * n + i];
 }
 
-// h[ldh * i] of each frame = <v_i, w>, h's frames next to each other. Blocks (parts of n, vectors, frames).
+// h[ldh * i] of each frame = <v_i, w>; h's frames are adjacent. Blocks (parts of n, vectors, frames).
 extern "C" __global__ void __launch_bounds__(THREADS)
 project(const real* basis, long long apart, const real* w, int n, double* h, long long ldh, double* partial, unsigned* tickets) {
     const int i = blockIdx.y, frame = blockIdx.z;
@@ -30,7 +30,7 @@ project(const real* basis, long long apart, const real* w, int n, double* h, lon
     if (grid_sum<THREADS>(sum, partial, tickets) && threadIdx.x == 0) h[i * ldh + frame] = sum[0];
 }
 
-// w -= sum over i of h[ldh * i] v_i, and the squared norm of what is left, unless `squared` is null. Blocks (parts of n, frames).
+// w -= sum over i of h[ldh * i] v_i, with the new squared norm unless `squared` is null. Blocks (parts of n, frames).
 extern "C" __global__ void __launch_bounds__(THREADS)
 subtract(real* w, const real* basis, long long apart, int count, int n, const double* h, long long ldh, double* squared,
          double* partial, unsigned* tickets) {
@@ -48,7 +48,7 @@ subtract(real* w, const real* basis, long long apart, int count, int n, const do
 }
 
 // out = x - factor * old, old's frames ldold apart, and its squared norm; without `old` out = x. x may be a part of larger
-// images, of rows x cols: its rows are ldx apart and its frames `stride`. May be in place. Blocks (parts of n, frames).
+// images of rows x cols, with rows ldx and frames `stride` apart. It may be in place. Blocks (parts of n, frames).
 extern "C" __global__ void __launch_bounds__(THREADS)
 recur(real* out, const real* x, long long ldx, long long stride, unsigned cols, int n, const double* factor, const real* old,
       long long ldold, double* squared, double* partial, unsigned* tickets) {
@@ -65,17 +65,17 @@ recur(real* out, const real* x, long long ldx, long long stride, unsigned cols, 
     if (grid_sum<THREADS>(sum, partial, tickets) && threadIdx.x == 0) squared[frame] = sum[0];
 }
 
-// norms = sqrt(squared), zero where they are at most `tiny` of the largest so far; `second` is 1 for the second of a step's
-// two, which counts it. One block.
+// norms = sqrt(squared), or zero where that is at most `tiny` of the largest norm so far; `second` is 1 for the second norm
+// of a step, which counts the step. One block.
 extern "C" __global__ void __launch_bounds__(THREADS)
 settle(double* squared, int frames, double tiny, int second, int first_of_all, double* norms, double* scalars, double* log) {
     const double before = scalars[NORM], floor = first_of_all ? 0.0 : tiny * before;
     const long long row = ((long long)scalars[COUNT] % LOG) * 2 + second;
     double largest = 0;
-#pragma unroll 1  // several square roots at once need more registers than a call of one leaves
+#pragma unroll 1  // several square roots at once need more registers than a call leaves
     for (int f = threadIdx.x; f < frames; f += THREADS) {
         double norm = sqrt(squared[f]);
-        if (norm <= floor) norm = 0;  // what is no number stays so
+        if (norm <= floor) norm = 0;  // NaN stays NaN
         norms[f] = norm;
         log[row * frames + f] = norm;
         squared[f] = norm * norm;

@@ -1,12 +1,12 @@
-// C = alpha op(A) op(B) + beta C on row-major views; float32 and float64, any m, n, k and leading
-// dimension. Large float32 products on Hopper have a file of their own, matmul_wgmma.cu.
+// C = alpha op(A) op(B) + beta C on row-major views, float32 and float64, with any m, n, k and leading
+// dimension. Large float32 products on Hopper are in matmul_wgmma.cu.
 //
-// The simple version: a thread for each element of C walks a row of op(A) and a column of op(B), 2 loads from memory
-// for every multiplication. What each step buys:
-//   - Tiles in shared memory: what a block of threads loads serves TILE rows or columns of C.
-//   - 8 x 8 results a thread: 16 reads of shared memory serve 64 multiplications in registers.
-//   - STAGES of tiles: the next ones travel, past the registers, while this one is multiplied.
-//   - An order of tiles that lets neighbours in time share panels of A and B in the L2 cache.
+// The simple version: a thread for each element of C reads a row of op(A) and a column of op(B), with two loads from
+// memory for every multiplication. What each step gains:
+//   - Tiles in shared memory: the data that a block of threads loads serve TILE rows or columns of C.
+//   - 8 x 8 results for each thread: 16 reads of shared memory serve 64 multiplications in registers.
+//   - STAGES of tiles: the next ones are copied, past the registers, while this one is multiplied.
+//   - An order of tiles in which tiles close in time share panels of A and B in the L2 cache.
 //
 // Kernel: matmul_tiled, 256 threads a tile of 128 x 128 results; tiles numbered in one dimension by `tile_in_group`.
 // Operations: 2 m n k, half of it with `lower_only`. Bytes of device memory, s = sizeof(real), least: s (m k + k n + m n),
@@ -15,12 +15,12 @@
 #include "products.cuh"
 
 constexpr int STAGES = REAL_IS_FLOAT ? 3 : 2;
-constexpr int BLOCKS = REAL_IS_FLOAT ? 2 : 1;  // a multiprocessor; float64 sums fill the registers of one
-constexpr int STAGE = 2 * TILE * PITCH;  // in reals: both operands
+constexpr int BLOCKS = REAL_IS_FLOAT ? 2 : 1;  // on a multiprocessor; float64 sums fill the registers of one block
+constexpr int STAGE = 2 * TILE * PITCH;  // in elements: both operands
 constexpr int STAGES_BYTES = STAGES * STAGE * sizeof(real);  // shared memory of the kernel
 
-// Brings one operand's tiles, of rows row0.., step after step along k. Threads follow the direction in which
-// memory runs: along k if `along_k`, else along the rows.
+// Loads one operand's tiles, of rows row0.., step after step along k. Threads follow the contiguous direction of
+// memory: along k if `along_k`, else along the rows.
 struct Loader {
     const real* const start;
     const real* next;  // this thread's first element of the next tile
@@ -65,7 +65,7 @@ struct Product {
     long long m, n, k;
     const real* a;
     long long lda;
-    int a_across;  // whether op(A) is the transpose of what lies there
+    int a_across;  // whether op(A) is the transpose of the stored matrix
     const real* b;
     long long ldb;
     int b_across;
@@ -86,8 +86,8 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) matmul_tiled(const Pro
     if (lower_only && col0 > row0 + TILE - 1) return;
 
     Loader load_a(p.a, p.lda, !p.a_across, row0, m, p.k), load_b(p.b, p.ldb, p.b_across, col0, n, p.k);
-    int fill = 0, use = 0;  // the stages to fill and to use next
-    // One commit group a step even where nothing is left to load, so that the waits can count them.
+    int fill = 0, use = 0;  // next stage to fill and next stage to use
+    // One commit group for each step, even if nothing is left to load, so that the waits can count them.
     auto load = [&]() {
         if (load_a.k_left > 0) {
             load_a.load(stages + fill * STAGE);
@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) matmul_tiled(const Pro
         return whole || (row < m && col < n && (!lower_only || col <= row));
     };
     real* corner = p.c + row0 * ldc + col0;
-    // All reads before the first write, so that none has to wait for one.
+    // All reads come before the first write, so that no read waits for a write.
     engine.each([&](int r, int q, real& value) {
         value *= p.alpha;
         if (p.beta != 0 && inside(r, q)) value += p.beta * corner[r * ldc + q];

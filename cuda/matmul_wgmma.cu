@@ -1,19 +1,19 @@
-// C = alpha op(A) op(B) + beta C for large float32 products on Hopper (sm_90a), by the tensor cores with the accuracy of
-// float32. The arguments are those of matmul.cu, which has the steps before: tiles in shared memory and registers.
+// C = alpha op(A) op(B) + beta C for large float32 products on Hopper (sm_90a), by tensor cores with the accuracy of
+// float32. The arguments are those of matmul.cu, which explains the earlier steps: tiles in shared memory and registers.
 //
-// The simple version: one TF32 product, which keeps three digits. What each step buys:
-//   - An operand is split in two parts, and three products, one for each of hi*hi, hi*lo, lo*hi, restore its accuracy.
+// The simple version is one TF32 product, which keeps three digits. What each step gains:
+//   - An operand is split into two parts, and three products (hi*hi, hi*lo, lo*hi) restore its accuracy.
 //   - The tensor cores truncate when they accumulate, so an error grows in proportion to k. Every chain of products is
-//     therefore kept short (32 or 64 terms of k) and added to the sum in ordinary float32.
-//   - wgmma reads shared memory itself: operands are packed once in its order, one thread fetches whole chunks for all
-//     others, and two blocks of a cluster share what they both need of B.
+//     therefore short (32 or 64 terms of k) and added to the sum in ordinary float32.
+//   - wgmma reads shared memory directly: operands are packed once in its order, one thread fetches whole chunks for all
+//     others, and two blocks of a cluster share the chunks of B that both need.
 //
 // First the operands are packed: op(A) by 128 rows, op(B)' likewise, in chunks of 128 bytes of k, each chunk 16 KiB of
-// high parts followed by 16 KiB of low parts, in the 128-byte swizzle that wgmma reads. So the product itself knows
-// nothing of strides, transposes and edges, and each chunk travels to shared memory as one contiguous bulk copy.
-//   TF32 parts: 32 terms of k in a chunk, the range of float32.
+// high parts followed by 16 KiB of low parts, in the 128-byte swizzle that wgmma reads. So the product itself does not
+// deal with strides, transposes and edges, and each chunk is copied to shared memory as one contiguous bulk copy.
+//   TF32 parts: 32 terms of k in a chunk, with the range of float32.
 //   half parts: 64 terms. Each row is first scaled by a power of two that brings its largest element to
-//     [2^14, 2^15); the error is then at most max(2^-23 |x|, 2^-40 of the row's largest), which is below
+//     [2^14, 2^15). The error is then at most max(2^-23 |x|, 2^-40 of the row's largest), which is below
 //     float32's for sums over the row, and the tensor cores run at twice the rate.
 //
 // Kernels
@@ -32,12 +32,12 @@
 
 constexpr int SPAN = 128;           // bytes of k in a chunk: its TERMS
 constexpr int CHUNK = TILE * SPAN;  // bytes of one part of a chunk
-constexpr int PANEL = 256;          // terms of k that one block of matmul_row_max looks at
+constexpr int PANEL = 256;          // terms of k for one block of matmul_row_max
 
-// The power of two that a row is scaled by: 14 less the exponent of its largest element.
+// The exponent of the power of two that scales a row: 14 less the exponent of its largest element.
 __device__ inline int scale_exponent(const float* row_max, index_t row) {
     const int biased = (int)(__float_as_uint(row_max[row]) >> 23);
-    return biased == 255 ? 0 : minimum(14 - (biased - 127), 126);  // infinity and NaN stay what they are
+    return biased == 255 ? 0 : minimum(14 - (biased - 127), 126);  // infinity and NaN are not changed
 }
 
 __device__ inline float power_of_two(int exponent) { return __int_as_float((127 + exponent) << 23); }
@@ -49,7 +49,7 @@ matmul_row_max(const float* x, long long ldx, int along_k, long long rows, long 
     if (along_k) {
         const int lane = threadIdx.x % 32;
         for (index_t row = row0 + threadIdx.x / 32; row < row0 + TILE && row < rows; row += 8) {
-            unsigned most = 0;  // absolute values compare as integers do, NaN above all
+            unsigned most = 0;  // absolute values compare as integers do, with NaN above all
             for (index_t q = k0 + lane; q < k1; q += 32)
                 most = maximum(__float_as_uint(fabsf(x[row * ldx + q])), most);
             most = __reduce_max_sync(0xffffffffu, most);
@@ -94,7 +94,7 @@ template <class Parts>
 __device__ inline void pack(const float* x, index_t ld, bool along_k, index_t rows, index_t k,
                             const float* row_max, unsigned char* packed) {
     using part = typename Parts::part;
-    constexpr int TERMS = SPAN / sizeof(part), SLICE = 32;  // terms of k in a chunk; in shared memory at a time
+    constexpr int TERMS = SPAN / sizeof(part), SLICE = 32;  // terms of k in a chunk; terms in shared memory at a time
     __shared__ float tile[SLICE][TILE + 1];
     const index_t row0 = (index_t)blockIdx.y * TILE;
     part* hi = (part*)(packed + ((index_t)blockIdx.y * gridDim.x + blockIdx.x) * 2 * CHUNK);
@@ -114,7 +114,7 @@ __device__ inline void pack(const float* x, index_t ld, bool along_k, index_t ro
             const bool inside = row0 + r < rows && k0 + q < k;
             const float value = !along_k ? tile[q][r] : inside ? x[(row0 + r) * ld + k0 + q] : 0.0f;
             const float scale = row_max && row0 + r < rows ? power_of_two(scale_exponent(row_max, row0 + r)) : 1.0f;
-            // The swizzle: 16-byte unit u of row r lies where unit u ^ (r % 8) would.
+            // The swizzle: 16-byte unit u of row r is stored in the place of unit u ^ (r % 8).
             const int byte = (slice + q) * (int)sizeof(part);
             const int at = (r * 128 + (byte ^ (r % 8 * 16))) / (int)sizeof(part);
             Parts::split(value, scale, hi[at], lo[at]);
@@ -183,15 +183,15 @@ __device__ inline void wgmma_wait(float (&d)[64]) {
                  "%64, %65, p, 1, 1" transposes ";\n}"                                                     \
                  : ACC64 : "l"(a), "l"(b), "r"(accumulate))
 
-// d = a b' (+ d), 64 x 128 results, 32 bytes of k.
+// d = a b' (+ d): 64 x 128 results, 32 bytes of k.
 template <bool HALF>
 __device__ inline void wgmma(float (&d)[64], unsigned long long a, unsigned long long b, int accumulate) {
     if (HALF) WGMMA("m64n128k16.f32.f16.f16", ", 0, 0");
     else WGMMA("m64n128k8.f32.tf32.tf32", "");
 }
 
-constexpr int A_SLOTS = 2, B_SLOTS = 5, SLOT = 2 * CHUNK;  // a slot: 128 rows, both parts
-constexpr int BARRIERS = (A_SLOTS + B_SLOTS) * SLOT;       // where they lie in shared memory
+constexpr int A_SLOTS = 2, B_SLOTS = 5, SLOT = 2 * CHUNK;  // a slot has 128 rows, both parts
+constexpr int BARRIERS = (A_SLOTS + B_SLOTS) * SLOT;       // their place in shared memory
 constexpr int WGMMA_BYTES = 1024 + BARRIERS + 2 * 8 * (A_SLOTS + B_SLOTS);  // with room to align the slots
 
 struct Packed {
@@ -204,7 +204,7 @@ struct Packed {
     float alpha, beta;
     int lower_only;
     const float* a_max;
-    const float* b_max;  // the largest of each row, of half parts
+    const float* b_max;  // the largest element of each row, for half parts
 };
 
 template <bool HALF> __device__ inline void wgmma_product(const Packed& p) {
@@ -221,7 +221,7 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p) {
     index_t i, j;
     tile_in_group(blockIdx.x / 2, (blocks_m + 1) / 2, (blocks_n + 1) / 2, i, j);
     const index_t block_m = 2 * i + rank, row0 = block_m * TILE, col0 = j * 2 * TILE;
-    if (lower_only && col0 > (2 * i + 2) * TILE - 1) return;  // both blocks of the cluster agree
+    if (lower_only && col0 > (2 * i + 2) * TILE - 1) return;  // the same for both blocks of the cluster
 
     if (threadIdx.x == 0) {
         for (int s = 0; s < A_SLOTS; ++s) {
@@ -236,9 +236,9 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p) {
     }
     cluster_barrier();
 
-    if (threadIdx.x < 128) {  // one thread fetches; what lies outside the matrix is fetched again from inside
+    if (threadIdx.x < 128) {  // one thread fetches; for chunks outside the matrix it fetches inside ones again
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (beta != 0 && chunks <= 64 && threadIdx.x >= 32)  // C to the L2 cache, where it is wanted soon
+        if (beta != 0 && chunks <= 64 && threadIdx.x >= 32)  // C to the L2 cache, where it is needed soon
             for (int line = threadIdx.x - 32; line < TILE * 8; line += 96) {
                 const index_t row = row0 + line / 8, col = col0 + line % 8 * 32;
                 if (row < m && col < n && (!lower_only || col <= row))
@@ -280,7 +280,7 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p) {
                 barrier_wait(full_b + 8 * slot_b, phase_b);
                 const unsigned long long b_hi = descriptor(slots_b + slot_b * SLOT), b_lo = b_hi + (CHUNK >> 4);
                 wgmma_fence();
-                UNROLL for (int q = 0; q < 4; ++q) {  // the small terms first: they lose nothing yet
+                UNROLL for (int q = 0; q < 4; ++q) {  // the small terms first, while they lose nothing
                     wgmma<HALF>(part, a_lo + 2 * q, b_hi + 2 * q, q > 0);
                     wgmma<HALF>(part, a_hi + 2 * q, b_lo + 2 * q, 1);
                 }
@@ -295,9 +295,9 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p) {
             if (++slot_a == A_SLOTS) slot_a = 0, phase_a ^= 1;
         }
 
-        // Through shared memory, whose slots are free once both warpgroups are here, so that rows of C are read
-        // and written whole. Results e and e + 1 of a thread lie side by side, e and e + 2 eight rows apart.
-        constexpr int STRIDE = 2 * TILE + 8;  // neighbouring rows in different banks
+        // Results go through shared memory, whose slots are free once both warpgroups are here, so that rows of C are read and
+        // written whole. Results e and e + 1 of a thread are adjacent, e and e + 2 eight rows apart.
+        constexpr int STRIDE = 2 * TILE + 8;  // neighbouring rows are in different banks
         float* staged = (float*)(raw + (base - shared_address(raw))) + group * 64 * STRIDE;
         const int own = group * 64 + lane % 64;
         if (HALF) row_exponents[own] = scale_exponent(a_max, minimum(row0 + own, m - 1));
@@ -306,7 +306,7 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p) {
             UNROLL for (int e = 0; e < 64; e += 2)
                 *(float2*)(staged + (lane / 32 * 16 + lane % 32 / 4 + e / 2 % 2 * 8) * STRIDE + half * TILE + e / 4 * 8
                            + lane % 4 * 2) = {sum[half][e], sum[half][e + 1]};
-        asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");  // this warpgroup's half is its own
+        asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");  // each warpgroup uses its own half
         const index_t top = row0 + group * 64;
         const int rows = (int)minimum(m - top, (index_t)64);
         for (int half = 0; half < 2; ++half) {
@@ -316,7 +316,7 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p) {
             const int col_exponent = HALF ? scale_exponent(b_max, col) : 0;
             const float* from = staged + half * TILE + lane;
             float* to = c + top * ldc + col;
-            constexpr int BATCH = 16;  // read before the first of them is written: none waits for a write
+            constexpr int BATCH = 16;  // read before the first is written, so that no read waits for a write
 #pragma unroll 1
             for (int r = 0; r < rows; r += BATCH) {
                 float old[BATCH];
@@ -326,7 +326,7 @@ template <bool HALF> __device__ inline void wgmma_product(const Packed& p) {
                     float value = from[(r + i) * STRIDE];
                     if (HALF) {
                         const int exponent = -row_exponents[group * 64 + r + i] - col_exponent;
-                        // In two factors: one could leave the range of float32 although the result does not.
+                        // Scaled by two factors: a single one could leave the range of float32 although the result does not.
                         value = value * power_of_two(exponent / 2) * power_of_two(exponent - exponent / 2);
                     }
                     if (r + i >= first && r + i < rows) to[(r + i) * ldc] = alpha * value + beta * old[i];

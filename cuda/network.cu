@@ -1,21 +1,21 @@
-// What stands between the matrix products of the small network (deblur/denoise/network.py): planes of numbers in another
-// order, in float32.
+// The steps between the matrix products of the small network (deblur/denoise/network.py): planes in another order, in
+// float32.
 //
-// The simple version pads, slices and concatenates: a pass for each of nine shifts, and an operation of CuPy for each
+// The simple version pads, slices and concatenates: one pass for each of nine shifts, and one operation of CuPy for each
 // layout, which a first call compiles. Here each step is one pass.
 //
 // Kernels
-//   enter      a plane and its estimate, each as four of half the sides, and the noise's level between them
-//   gather     the nine neighbours of each pixel of some rows, zero beyond the edges, rectified if asked for
-//   apart      planes as four of half the sides each: every other pixel
-//   together   the way back
+//   enter      a plane and its estimate, each as four planes of half the sides, and the noise's level between them
+//   gather     the nine neighbours of each pixel of some rows, zero beyond the edges; rectified on request
+//   apart      planes as four planes of half the sides each, with every other pixel
+//   together   the inverse of apart
 
 constexpr int THREADS = 256;
 
 #define EACH(i, count) \
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < (count); i += (index_t)gridDim.x * THREADS)
 
-// out: nine planes of `high` x `wide`; x and near are rows x cols, continued by their last pixels to twice that.
+// out: nine planes of `high` x `wide`; x and near are rows x cols, continued by their last pixels to twice that size.
 extern "C" __global__ void __launch_bounds__(THREADS)
 enter(float* out, int high, int wide, const real* x, long long ldx, const real* near, long long ldnear, int rows, int cols,
       float scale, float level) {
@@ -31,7 +31,7 @@ enter(float* out, int high, int wide, const real* x, long long ldx, const real* 
     }
 }
 
-// out (9, planes, high, cols), from row `top` of x (planes, rows, cols).
+// out (9, planes, high, cols), from row `top` of x (planes, rows, cols) on.
 extern "C" __global__ void __launch_bounds__(THREADS)
 gather(float* out, const float* x, int planes, int rows, int cols, int top, int high, int rectified) {
     const index_t plane = (index_t)high * cols, count = planes * plane;
@@ -46,7 +46,7 @@ gather(float* out, const float* x, int planes, int rows, int cols, int top, int 
     }
 }
 
-// out (4 planes, rows / 2, cols / 2) of x (planes, rows, cols), which are even.
+// out (4 planes, rows / 2, cols / 2) from x (planes, rows, cols); rows and cols are even.
 extern "C" __global__ void __launch_bounds__(THREADS) apart(float* out, const float* x, int planes, int rows, int cols) {
     const int wide = cols / 2;
     const index_t plane = (index_t)(rows / 2) * wide, count = 4 * planes * plane;
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) apart(float* out, const fl
     }
 }
 
-// out (planes, rows, cols) of x (4 planes, rows / 2, cols / 2).
+// out (planes, rows, cols) from x (4 planes, rows / 2, cols / 2).
 extern "C" __global__ void __launch_bounds__(THREADS) together(float* out, const float* x, int planes, int rows, int cols) {
     const int wide = cols / 2, high = rows / 2;
     const index_t plane = (index_t)high * wide, count = 4 * planes * plane;

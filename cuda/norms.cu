@@ -1,19 +1,19 @@
-// Sums and sums of squares in double precision, whatever the dtype, and the largest modulus, in one pass (reduce.cuh).
+// Sums and sums of squares in double precision for any dtype, and the largest modulus, in one pass (reduce.cuh).
 //
-// The simple version squares into an array of doubles, twice the bytes of the image written and read again, and adds that
-// up. Kernels: add_up, one row of blocks for each sum; residuals, four sums at once; largest. Bytes: the arrays, once.
+// The simple version squares into an array of doubles, which writes and reads twice the bytes of the image, and then adds.
+// Kernels: add_up, with one row of blocks for each sum; residuals, four sums at once; largest. Bytes: the arrays, once.
 
 #include "reduce.cuh"
 
 constexpr int THREADS = 256;
 
-// Where element i of plane p lies.
+// Index of element i of plane p.
 __device__ __forceinline__ index_t place(index_t i, int p, unsigned cols, long long ld, long long stride) {
     const index_t row = i / cols;
     return p * stride + row * ld + (i - row * cols);
 }
 
-// out[k] = sum of x, or of x^2, over the `per` planes k * per, ... of rows x cols elements.
+// out[k] = sum of x, or of x^2, over `per` planes from k * per on, of rows x cols elements.
 extern "C" __global__ void __launch_bounds__(THREADS)
 add_up(double* out, const real* x, long long ldx, long long stride, int per, unsigned rows, unsigned cols, int squares,
        double* partial, unsigned* tickets) {
@@ -31,7 +31,7 @@ add_up(double* out, const real* x, long long ldx, long long stride, int per, uns
     if (grid_sum<THREADS>(total, partial, tickets) && threadIdx.x == 0) out[sum] = total[0];
 }
 
-// What this thread's numbers of planes of rows x cols add to the sum of their squares.
+// The sum of squares of this thread's elements of planes of rows x cols.
 __device__ __forceinline__ double own(const real* x, long long ld, long long stride, int planes, unsigned rows, unsigned cols) {
     const index_t plane = (index_t)rows * cols;
     double sum = 0;
@@ -43,8 +43,8 @@ __device__ __forceinline__ double own(const real* x, long long ld, long long str
     return sum;
 }
 
-// out: the sums of the squares of b, a - lambda f (`planes` of rows x cols), g and d (`images` of image_rows x image_cols).
-// Four blocks a multiprocessor leave 64 registers a thread; with 40 the sums would be spilled.
+// out: sums of squares of b and a - lambda f (`planes` of rows x cols), and of g and d (`images` of image_rows x
+// image_cols). Four blocks on a multiprocessor leave 64 registers a thread; with 40 registers the sums would be spilled.
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
 residuals(double* out, int planes, const real* b, long long ldb, long long stride_b, const real* a, long long lda, long long stride_a,
           const real* f, long long ldf, long long stride_f, real lambda, unsigned rows, unsigned cols, int images, const real* g,
@@ -62,8 +62,8 @@ residuals(double* out, int planes, const real* b, long long ldb, long long strid
         for (int k = 0; k < 4; ++k) out[k] = sums[k];
 }
 
-// The bits of the largest |x|, into a zero; NaN is larger than any number. For numbers that are not negative the order of
-// the bits is that of the numbers.
+// The bits of the largest |x|, written into a zero; NaN is larger than any number. Nonnegative numbers have the order of
+// their bits.
 extern "C" __global__ void __launch_bounds__(THREADS) largest(unsigned long long* bits, const real* x, long long count) {
     real most = 0;
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {

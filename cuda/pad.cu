@@ -1,18 +1,18 @@
-// Images into and out of a torus, each in one pass over its arrays.
+// Copies of images into and out of a torus, each in one pass over its arrays.
 //
-// The simple version pads into a new array and mirrors an edge at a time. Here a thread writes an element of all images.
+// The simple version pads into a new array and mirrors one edge at a time. Here a thread writes one element of all images.
 //
 // Kernels
-//   lay    images into the first corner of a torus, mirrored at their edges as far as asked for; zeros elsewhere
-//   fold   the transpose: what was mirrored from a pixel is added back to it
-//   mix    three taps along both axes, where all of them lie in the array
+//   lay    images into the first corner of a torus, mirrored at their edges as far as requested; zeros elsewhere
+//   fold   the transpose of lay: mirrored pixels are added back to their sources
+//   mix    three taps along both axes, where all of them are inside the array
 // Bytes: lay writes the torus and reads the images, fold the reverse.
 
 #include "mirror.cuh"
 
 constexpr int THREADS = 256;
 
-// Continued an image has high x wide pixels, `top` and `left` of them before its first.
+// A continued image has high x wide pixels, `top` rows and `left` columns of them before its first pixel.
 extern "C" __global__ void __launch_bounds__(THREADS)
 lay(real* out, int planes, unsigned rows, unsigned cols, const real* x, long long ldx, long long stride, unsigned image_rows,
     unsigned image_cols, unsigned top, unsigned left, unsigned high, unsigned wide) {
@@ -25,7 +25,7 @@ lay(real* out, int planes, unsigned rows, unsigned cols, const real* x, long lon
     }
 }
 
-// x: planes of a torus with rows of `cols`, `plane` pixels each; out: images of image_rows x image_cols.
+// x: planes of a torus with rows of `cols` and `plane` pixels each; out: images of image_rows x image_cols.
 extern "C" __global__ void __launch_bounds__(THREADS)
 fold(real* out, int planes, unsigned image_rows, unsigned image_cols, const real* x, unsigned cols, long long plane,
      unsigned top, unsigned left, unsigned high, unsigned wide) {

@@ -1,36 +1,36 @@
 // Groups of similar patches of an image, found and filtered together: deblur/denoise/patches.py on the device.
 //
 // The simple version makes an image of distances for each of the 625 moves, sorts 625 numbers for each reference patch,
-// writes all groups out (sixteen patches for each, so that every pixel is there 256 times), transforms, shrinks, and adds
-// the patches up through a sparse matrix. Here nothing of a group ever lies in device memory but where its patches begin.
+// writes all groups out (sixteen patches each, so that every pixel occurs 256 times), transforms, shrinks, and adds
+// the patches through a sparse matrix. Here device memory holds only the places of a group's patches.
 //
 // Kernels (THREADS threads a block; single precision)
-//   nearest<side>   a warp for a reference patch, whose pixels its lanes keep in registers; each lane compares it with
-//                   other moves, read from the window that the block shares. The sixteen best so far lie sorted in sixteen
-//                   lanes; of 625 candidates about eighty have to be sorted in. Sums are made in the order of the CPU's
-//                   loops and without fused operations, so that both find the same groups bit for bit.
-//   measure         the noise's variances with a floor, and the unit of the sums to come, from the image's size
-//   filter<side>    a warp for a group of 8 x 8 patches, half a warp for one of 4 x 4. A lane holds the same pixels of all
-//                   sixteen patches: Haar's wavelets across them stay in registers. Through shared memory the lanes then
-//                   take rows and columns, for the cosines. Rows of shared memory are SIDE + 1 apart: rows, columns and
-//                   pixels all are read without bank conflicts.
-//   divide          the sum of the patches at each pixel by the sum of their weights
-// What comes back to a pixel is added up in integers, in no fixed order: the sum is the same each time. Their
-// unit is 2^-35 of the largest |pixel|, and a sum of weights (each between 2^-10 and 1000 where the noise is the same
+//   nearest<side>   one warp for each reference patch, whose pixels its lanes keep in registers. Each lane compares it
+//                   with other moves, read from the window that the block shares. Sixteen lanes hold the sixteen best,
+//                   sorted; about eighty of 625 candidates must be sorted in. Sums have the order of the CPU's
+//                   loops and no fused operations, so that both find the same groups bit for bit.
+//   measure         the noise's variances with a floor, and the unit of the later sums, from the image's size
+//   filter<side>    one warp for a group of 8 x 8 patches, half a warp for one of 4 x 4. A lane holds the same pixels of
+//                   all sixteen patches, so Haar's wavelets across them stay in registers. Through shared memory the
+//                   lanes then take rows and columns, for the cosines. Rows of shared memory are SIDE + 1 apart, so
+//                   rows, columns and pixels are read without bank conflicts.
+//   divide          the sum of the patches at each pixel over the sum of their weights
+// Contributions to a pixel are added as integers, in arbitrary order, so that the sum is reproducible. Their
+// unit is 2^-35 of the largest |pixel|. A sum of weights (each between 2^-10 and 1000 if the noise is the same
 // everywhere) times values stays below 2^63 for any groups with up to 4000 patches at a place.
 //
-// For P x Q pixels, side 8, step 4 and 25 x 25 moves: nearest makes 64 * 625 / 16 differences a pixel, 8 operations each;
-// filter about 2000 instructions for a group and lane; both read the image from the caches.
+// For P x Q pixels, side 8, step 4 and 25 x 25 moves, nearest takes 64 * 625 / 16 differences a pixel, 8 operations each,
+// and filter about 2000 instructions for each group and lane. Both read the image from the caches.
 
 #include "reduce.cuh"
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 constexpr int STACK = 16;        // patches of a group
-constexpr int REFERENCES = 32;   // reference patches beside each other that share a window
+constexpr int REFERENCES = 32;   // adjacent reference patches that share a window
 constexpr int UNIT_BITS = 35;
 constexpr int WEIGHT_BITS = 40;
-// What `measure` leaves in `control`.
+// Places in `control`, which `measure` writes.
 constexpr int USUAL = 0, UNIT = 1, INVERSE = 2, CONTROL = 3;
 
 typedef unsigned long long sortable;
@@ -49,7 +49,7 @@ struct Search {
     int* first;
 };
 
-// Window: SIDE + 2 up rows from the reference row - up on, `pitch` pixels from the first reference column - along on.
+// Window: SIDE + 2 up rows from (reference row - up) on, `pitch` pixels from (first reference column - along) on.
 template <int SIDE> __device__ __forceinline__ void nearest(const Search& g) {
     extern __shared__ float window[];
     const int high = g.high, wide = g.wide, count = g.count, up = g.up, along = g.along, pitch = g.pitch;
@@ -65,7 +65,7 @@ template <int SIDE> __device__ __forceinline__ void nearest(const Search& g) {
         const int col = g.cols[at];
         float here[SIDE * SIDE];
         UNROLL for (int p = 0; p < SIDE * SIDE; ++p) here[p] = window[(up + p / SIDE) * pitch + col - left + p % SIDE];
-        sortable mine = ~0ull, worst = ~0ull;  // the best, ascending, in lanes 0 ... STACK - 1
+        sortable mine = ~0ull, worst = ~0ull;  // the best ones, ascending, in lanes 0 ... STACK - 1
         for (int m = lane; m - lane < moves; m += 32) {
             const int dy = m / across - up, dx = m % across - along;
             const bool inside =
@@ -83,7 +83,7 @@ template <int SIDE> __device__ __forceinline__ void nearest(const Search& g) {
                     total = x == 0 ? sum : __fadd_rn(total, sum);
                 }
                 const int index = g.order[m];
-                // Numbers >= 0 lie as their bits do; of moves as good as each other the shorter comes first.
+                // Nonnegative floats have the order of their bits; of equally good moves the shorter one comes first.
                 if (index == 0) key = 0;
                 else if (total < __int_as_float(0x7f800000)) key = (sortable)__float_as_uint(total) << 32 | index;
             }
@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) nearest4(const Search g) {
 extern "C" __global__ void __launch_bounds__(THREADS)
 measure(const float* image, long long size, const double* variances, int pixels, float* v, double* control, double* partial,
         unsigned* ticket) {
-    double found[2] = {};  // the sum of the squares, the largest |pixel|
+    double found[2] = {};  // the sum of the squares, and the largest |pixel|
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < size; i += (index_t)gridDim.x * THREADS) {
         const double x = image[i];
         found[0] += x * x;
@@ -132,7 +132,7 @@ measure(const float* image, long long size, const double* variances, int pixels,
         control[USUAL] = usual / pixels;
         const double unit = found[1] > 0 ? ldexp(1.0, UNIT_BITS) / found[1] : 1.0;
         control[UNIT] = unit;
-        // An image that is not finite gives none that is.
+        // A non-finite image has a non-finite result.
         control[INVERSE] = found[0] - found[0] == 0 ? ldexp(1.0, WEIGHT_BITS) / unit : found[0] - found[0];
     }
 }
@@ -193,18 +193,18 @@ __device__ __forceinline__ void cosines_back(float (&a)[8]) {
     a[7] = s0 - d0;
 }
 
-// How the lanes of a group share its numbers.
+// Distribution of a group's numbers over lanes.
 template <int SIDE> struct layout {
     static constexpr int LANES = SIDE == 8 ? 32 : 16;    // of a group
-    static constexpr int PIXELS = SIDE * SIDE / LANES;   // of each patch, in a lane
-    static constexpr int LINES = STACK * SIDE / LANES;   // rows or columns, in a lane
+    static constexpr int PIXELS = SIDE * SIDE / LANES;   // of each patch, for each lane
+    static constexpr int LINES = STACK * SIDE / LANES;   // rows or columns, for each lane
     static constexpr int PITCH = SIDE + 1;
     static constexpr int PLANE = SIDE * PITCH;           // of one patch
     static constexpr int GROUP = STACK * PLANE + (SIDE == 8 ? 0 : 16);
     static constexpr int GROUPS = THREADS / LANES;       // of a block
 };
 
-// Sums at the even places and differences at the odd ones, and on with the sums; or the way back.
+// Sums to even places and differences to odd ones, repeated for the sums; or the inverse.
 template <bool BACK, int PIXELS> __device__ __forceinline__ void wavelets(float (&x)[STACK][PIXELS]) {
     UNROLL for (int level = 0; level < 4; ++level) {
         const int step = BACK ? 8 >> level : 1 << level;
@@ -232,7 +232,7 @@ template <bool BACK, int SIDE> __device__ __forceinline__ void rows(float* s, in
     __syncwarp();
 }
 
-// A group, transformed but for the columns, in shared memory. Lane n (and n + 16) knows where patch n begins.
+// A group in shared memory, transformed except along columns. Lane n (and n + 16) knows the first pixel of patch n.
 template <int SIDE> __device__ __forceinline__ void gather(const float* image, int wide, int begins, float* s, int lane) {
     using L = layout<SIDE>;
     float x[STACK][L::PIXELS];
@@ -263,7 +263,7 @@ template <int SIDE> __device__ __forceinline__ void column(const float* s, int l
     cosines(a);
 }
 
-// The way back from the columns to the pixels that a lane holds.
+// The inverse, from the columns to the pixels that a lane holds.
 template <int SIDE>
 __device__ __forceinline__ void synthesised(float (&c)[layout<SIDE>::LINES][SIDE], float* s, int lane,
                                             float (&x)[STACK][layout<SIDE>::PIXELS]) {
@@ -291,7 +291,7 @@ __device__ __forceinline__ void add(long long* sum, double x) {
 
 struct Filter {
     const float* noisy;
-    const float* pilot;  // null to threshold
+    const float* pilot;  // null for thresholding
     int wide;
     const int* first;
     int groups;
@@ -364,7 +364,7 @@ template <int SIDE> __device__ __forceinline__ void filter(const Filter& g) {
 extern "C" __global__ void __launch_bounds__(THREADS, 2) filter8(const Filter g) { filter<8>(g); }
 extern "C" __global__ void __launch_bounds__(THREADS, 2) filter4(const Filter g) { filter<4>(g); }
 
-// A patch that begins at a pixel adds its weight, times the edge's, to `side` x `side` pixels.
+// A patch that begins at a pixel adds its weight, times the edge's weights, to `side` x `side` pixels.
 extern "C" __global__ void __launch_bounds__(THREADS)
 divide(const long long* total, const long long* weight, int high, int wide, int side, const float* edge, const double* control,
        float* out) {

@@ -1,24 +1,24 @@
-// The iteration of method pcg on the image's border, but for its transforms.
+// The iteration of method pcg on the image's border, except its transforms.
 //
-// The simple version takes and puts borders with arrays of indices, joins bands and transposes spectra for a batched product:
-// eighty launches an iteration, most of which wait for the host. Here there are twenty with the transforms.
+// The simple version takes and puts borders with index arrays, joins bands, and transposes spectra for a batched product:
+// eighty launches an iteration, most of which wait for the host. Here there are twenty, including the transforms.
 //
-// A border vector has the pixels of an image of rows x cols outside [top, bottom) x [left, right), row by row; those of
-// another frame lie lds elements further. Bands are what it has of the first and last rows, or columns, together:
-// (frames, depth, length), the length being that of the edge and zeros up to a transform's.
+// A border vector has the pixels of an image of rows x cols outside [top, bottom) x [left, right), row by row; vectors of
+// different frames are lds elements apart. A band has the first and last rows, or columns, of a border vector together:
+// (frames, depth, length), where the length is that of the edge, padded with zeros to a transform's length.
 //
 // Kernels
-//   take, put       borders of images; into images
-//   cut, join       bands of images, in the corner of zeros; A z on the border from those of H H^T z and from z
-//   lay, unlay      bands from border vectors; border vectors from what was solved for on the bands, halves where two meet
-//   solve           for each frequency a matrix times a vector; bytes: the matrices once for FRAMES frames
+//   take, put       the border of images, from images and into images
+//   cut, join       bands of images, padded with zeros; A z on the border from H H^T z of the bands and from z
+//   lay, unlay      bands from border vectors; border vectors from solved bands, the mean where two meet
+//   solve           a matrix times a vector for each frequency; bytes: the matrices once for FRAMES frames
 //   lags, edges     the matrices of the bands' system, before they are inverted
-//   patch           rows of small dense matrices times what they take from a border vector
+//   patch           rows of small dense matrices times parts of a border vector
 
 constexpr int THREADS = 256;
-constexpr int FRAMES = 4;   // that share what is read of a matrix
-constexpr int LAGS = 4;     // of a thread in `lags`
-constexpr int TERMS = 64;   // whose factors lie in shared memory at a time
+constexpr int FRAMES = 4;   // frames that share one read of a matrix
+constexpr int LAGS = 4;     // for each thread of `lags`
+constexpr int TERMS = 64;   // terms whose factors are in shared memory at a time
 
 struct edge_of {
     int rows, cols, top, bottom, left, right;
@@ -70,7 +70,7 @@ put(const real* s, long long lds, int rows, int cols, int top, int bottom, int l
     }
 }
 
-// out (frames, 2, high, wide): the first and the last rows (columns), `deep` of them, of images of rows x cols.
+// out (frames, 2, high, wide): the first and the last `deep` rows (columns) of images of rows x cols.
 extern "C" __global__ void __launch_bounds__(THREADS)
 cut(const real* x, long long ldx, long long stride, int rows, int cols, int axis, int deep, int high, int wide, real* out) {
     const index_t plane = (index_t)high * wide;
@@ -82,9 +82,9 @@ cut(const real* x, long long ldx, long long stride, int rows, int cols, int axis
     }
 }
 
-// A z on the border: lambda z, and H H^T z from the outer half of bands that were cut out twice as deep as needed. `first` is
-// along the rows, `second` along the columns; either is null where the border has no such band. Planes of both are
-// high x wide, two a frame, as `cut` lays them.
+// A z on the border: lambda z, plus H H^T z from the outer half of bands that were cut twice as deep as needed. `first` is
+// along the rows, `second` along the columns; either is null if the border has no such band. Planes of both are
+// high x wide, two for each frame, as `cut` lays them.
 extern "C" __global__ void __launch_bounds__(THREADS)
 join(const real* z, long long ldz, long long stride, real lambda, int rows, int cols, int top, int bottom, int left, int right,
      int size, const real* first, int first_high, int first_wide, const real* second, int second_high, int second_wide, real* s) {
@@ -171,8 +171,8 @@ solve(const real* a, const real* x, int depth, int frequencies, int frames, real
     }
 }
 
-// s[own] = matrix row times t[index], for `patches` patches of `count` pixels, each with `owned` rows; a warp a row.
-// Blocks (patches owned / warps, frames / FRAMES).
+// s[own] = matrix row times t[index], for `patches` patches of `count` pixels with `owned` rows each; one warp for each
+// row. Blocks (patches owned / warps, frames / FRAMES).
 extern "C" __global__ void __launch_bounds__(THREADS)
 patch(const real* matrix, const int* index, const int* own, int patches, int count, int owned, const real* t, long long ldt,
       int size, int frames, real* s) {
@@ -195,10 +195,10 @@ patch(const real* matrix, const int* index, const int* own, int patches, int cou
 
 // ---------------------------------------------------------------- the bands' matrices
 
-// For a scene that is seen whole A is the torus's own: for each frequency along the edge both A and M are Toeplitz, with
-// the inverse transforms of the symbol and of its reciprocal along the other axis. Of these few lags are needed, so they
-// are added up directly: out[table][l][f], complex, table 0 the symbol's at lag l - lags / 2, tables 1 and 2 the
-// reciprocal's there and `far` further. Blocks (frequencies, lags / LAGS, 2).
+// For an open scene, A is the torus's own: at each frequency along the edge, A and M are Toeplitz matrices, with the
+// inverse transforms of the symbol and of its reciprocal along the other axis. Few of these lags are needed, so they are
+// added up directly: out[table][l][f], complex. Table 0 is the symbol's at lag l - lags / 2; tables 1 and 2 are the
+// reciprocal's at that lag and `far` further. Blocks (frequencies, lags / LAGS, 2).
 extern "C" __global__ void __launch_bounds__(THREADS)
 lags(const double* symbol, int across, int frequencies, int far, int lags, double* out) {
     __shared__ double factors[TERMS][LAGS][2];
@@ -242,8 +242,8 @@ lags(const double* symbol, int across, int frequencies, int far, int lags, doubl
     }
 }
 
-// g[f][i][j] = sum over t of A(i - t) M(t - j) over the 2 e rows of the edge that row i is on; i and j count the pixels of
-// both edges. The table has 4 e - 1 lags. Blocks (frequencies, 2 e, 2 e).
+// g[f][i][j] = sum over t of A(i - t) M(t - j) over the 2 e rows of the edge that contains row i; i and j count the pixels
+// of both edges. The table has 4 e - 1 lags. Blocks (frequencies, 2 e, 2 e).
 extern "C" __global__ void __launch_bounds__(THREADS)
 edges(const double* tables, int e, int frequencies, real* g) {
     const int f = blockIdx.x * THREADS + threadIdx.x, i = blockIdx.y, j = blockIdx.z, count = 4 * e - 1;
@@ -252,7 +252,7 @@ edges(const double* tables, int e, int frequencies, real* g) {
     const bool low = i < e, near = low == (j < e);
     double re = 0, im = 0;
     for (int t = 0; t < 2 * e; ++t) {
-        // From the far edge: what is `far` further on, or, M being even, the conjugate of what lies the other way.
+        // From the far edge: the entry `far` further or, M being even, the conjugate of the entry at the opposite lag.
         const int lag = near || !low ? t - j : j - t;
         const double* a = tables + 2 * ((index_t)(i - t + 2 * e - 1) * frequencies + f);
         const double* m = tables + 2 * ((near ? 1 : 2) * table + (index_t)(lag + 2 * e - 1) * frequencies + f);

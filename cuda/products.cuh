@@ -1,12 +1,12 @@
-// Products of tiles that wait in shared memory: what matmul.cu, matmul_wgmma.cu and cholesky.cu share. TILE x TILE results by 256 threads,
-// from two operands of TILE rows each, STRIDE elements apart; LOWER: what lies above the diagonal is not of interest, and
-// is left out where that saves time.
+// Products of tiles in shared memory, shared by matmul.cu, matmul_wgmma.cu and cholesky.cu: TILE x TILE results by 256
+// threads, from two operands of TILE rows each, STRIDE elements apart. LOWER: results above the diagonal are not needed, and
+// are omitted if that saves time.
 
 constexpr int TILE = 128;
-constexpr int DEPTH = 16;         // terms that are brought to shared memory at a time
-constexpr int PITCH = DEPTH + 4;  // neither the reads by rows nor those by fragments meet in a bank
+constexpr int DEPTH = 16;         // terms that are loaded into shared memory at a time
+constexpr int PITCH = DEPTH + 4;  // no bank conflicts for reads by rows or by fragments
 
-// Tiles in an order that keeps the blocks running at one time close together, so that they share panels of
+// An order of tiles that keeps blocks that run at the same time close together, so that they share panels of
 // A and B in the L2 cache: down the rows of a group of 8, then one column on.
 __device__ inline void tile_in_group(index_t index, index_t tiles_m, index_t tiles_n, index_t& i, index_t& j) {
     const index_t group = index / (8 * tiles_n), first = 8 * group;
@@ -16,7 +16,7 @@ __device__ inline void tile_in_group(index_t index, index_t tiles_m, index_t til
     j = within / height;
 }
 
-// 8 x 8 results a thread, 16 rows and 16 columns apart; shared memory is read 16 bytes at a time along k.
+// 8 x 8 results for each thread, 16 rows and 16 columns apart; shared memory is read 16 bytes at a time along k.
 struct Simt {
     real sum[8][8] = {};
 
@@ -38,13 +38,13 @@ struct Simt {
         const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
         UNROLL for (int i = 0; i < 8; ++i) {
             UNROLL for (int j = 0; j < 8; ++j) visit(ty + 16 * i, tx + 16 * j, sum[i][j]);
-            asm volatile("" ::: "memory");  // not all reads at once: registers
+            asm volatile("" ::: "memory");  // spreads the reads, to save registers
         }
     }
 };
 
-// Nearest TF32 value, ties away from zero; exact in float32, as is x - tf32(x). Infinity splits into
-// infinity and zero, and what would round to infinity is truncated.
+// Nearest TF32 value, ties away from zero; exact in float32, as is x - tf32(x). Infinity is split into
+// infinity and zero, and values that would round to infinity are truncated.
 __device__ inline float tf32(float x) {
     const unsigned bits = __float_as_uint(x), rounded = (bits + 0x1000u) & 0xffffe000u;
     return __uint_as_float((rounded & 0x7f800000u) == 0x7f800000u ? bits & 0xffffe000u : rounded);
@@ -75,7 +75,7 @@ __device__ inline void mma(double* c, const double* a, const double* b) {
 #endif
 }
 
-// Of the fragments beside the i-th the first `count(i)`.
+// For the i-th fragment, only the first `count(i)` fragments beside it.
 template <class Count>
 __device__ inline void multiply(double (&sum)[4][4][4], double (&x)[4][4], double (&y)[4][2], Count count) {
     UNROLL for (int i = 0; i < 4; ++i)
@@ -102,15 +102,15 @@ __device__ inline void multiply(float (&sum)[4][4][4], float (&x)[4][4], float (
         UNROLL for (int j = 0; j < 4; ++j) {
             if (j >= count(i)) continue;
             float part[4] = {};
-            mma(part, x_lo[i], y[j]);  // the small terms first: they lose nothing yet
+            mma(part, x_lo[i], y[j]);  // the small terms first, while they lose nothing
             mma(part, x[i], y_lo[j]);
             mma(part, x[i], y[j]);
             UNROLL for (int e = 0; e < 4; ++e) sum[i][j][e] += part[e];
         }
 }
 
-// Eight warps, 2 x 4, each with 64 x 32 results as 4 x 4 fragments of 16 x 8. Which warp has which is so chosen that where
-// the upper half is left out those with few fragments share a scheduler with those that have many.
+// Eight warps, 2 x 4, each with 64 x 32 results as 4 x 4 fragments of 16 x 8. Their order lets warps with few fragments
+// share a scheduler with warps that have many, if the upper half is omitted.
 struct Tensor {
     real sum[4][4][4] = {};
     int first_row, first_column;

@@ -1,22 +1,22 @@
-// Householder QR of large matrices, panel by panel: the kernels behind deblur/linalg/qr_gpu.py. A stack of small ones is
-// qr_batched.cu's.
+// Householder QR of large matrices, panel by panel: the kernels of deblur/linalg/qr_gpu.py. Stacks of small matrices are in
+// qr_batched.cu.
 //
-// What is computed. A panel of NB columns is reduced by reflections I - V T V' (qr_reflections.cuh), applied to the columns
-// on the right with T', and, from the last panel to the first, to the identity with T: that is Q.
+// The algorithm: a panel of NB columns is reduced by reflections I - V T V' (qr_reflections.cuh). They are applied to the
+// columns on the right with T' and, from the last panel to the first, to the identity with T, which gives Q.
 //
-// The simple version: for each column its norm, its inner products with all columns on its right, and their update: the
-// whole matrix through memory twice a column, in two launches. What each step buys:
-//   - Panels: the columns on the right are touched once a panel, by products.
-//   - The panel in the registers of a block, or of a cluster of up to 16 of them.
-//   - Several panels gathered before the far columns are touched (qr_merge_t): wider products run faster.
+// The simple version computes for each column its norm, its inner products with all columns on its right, and their update:
+// the whole matrix is read twice for each column, in two launches. What each step gains:
+//   - Panels: the columns on the right are updated once for each panel, by products.
+//   - The panel is in the registers of a block, or of a cluster of up to 16 blocks.
+//   - Several panels are combined before the far columns are updated (qr_merge_t): wider products run faster.
 //
-//   qr_panel_C_R   one launch a panel, in a cluster of C blocks of 256 threads of R rows; grid = (C, 1, matrices);
-//                  rows <= 256 * C * R. 16_8 has panels of NARROW, the others of WIDE columns.
+//   qr_panel_C_R   one launch for each panel, in a cluster of C blocks of 256 threads with R rows each;
+//                  grid = (C, 1, matrices); rows <= 256 * C * R. 16_8 has panels of NARROW, the others of WIDE columns.
 //   qr_update_*    C <- (I - V T V') C or with T'. grid = (CLUSTER, columns / TILE, matrices), block = UPDATE_THREADS.
-//   qr_exponents, qr_scale, qr_merge_t   the scales of columns; columns times them; the T of several panels: see there.
+//   qr_exponents, qr_scale, qr_merge_t   the scales of columns; columns times their scales; T of several panels.
 //
-// Operations: 2mn^2 - 2n^3/3 for m >= n, and as much again to form Q. Bytes: each pass over a trailing matrix moves it
-// twice from, and once to, where it lives.
+// Operations: 2mn^2 - 2n^3/3 for m >= n, and as much again to form Q. Bytes: each pass over a trailing matrix reads it
+// twice and writes it once.
 // Source: R. Schreiber, C. Van Loan, SIAM J. Sci. Stat. Comput. 10 (1989) 53; LAPACK's geqrt and orgqr.
 
 #include "cluster.cuh"
@@ -24,12 +24,12 @@
 
 extern __shared__ __align__(16) unsigned char memory[];
 
-constexpr int WIDE = REAL_IS_FLOAT ? 32 : 16;  // columns of a panel: what the registers hold
-constexpr int NARROW = WIDE / 2;               // of the tallest panels
+constexpr int WIDE = REAL_IS_FLOAT ? 32 : 16;  // columns of a panel, as many as the registers hold
+constexpr int NARROW = WIDE / 2;               // columns of the tallest panels
 constexpr int UPDATE_THREADS = REAL_IS_FLOAT ? 512 : 256;
-constexpr int TILE = 16;  // columns that one cluster of qr_update_* works on
+constexpr int TILE = 16;  // columns for each cluster of qr_update_*
 
-// V and T of the columns in a, whose R takes their place; of each matrix, `stride` apart.
+// V and T of the columns in a, which are replaced by R, for each matrix; matrices are `stride` apart.
 struct Panel {
     real* a;
     long long lda, stride_a;
@@ -42,7 +42,7 @@ struct Panel {
 
 template <int NB, int ROWS, int CLUSTER> __device__ __forceinline__ void panel(const Panel& g) {
     __shared__ PanelScratch<NB, CLUSTER> scratch;
-    // A thread works on whole rows, memory is read along them: each warp turns its rows round in a tile of its own.
+    // A thread works on whole rows, but memory is read along them: each warp transposes its rows in its own tile.
     __shared__ real tiles[MAX_WARPS][32][NB + 1];
     real (&tile)[32][NB + 1] = tiles[threadIdx.x / 32];
     const int all = CLUSTER * 256, first = blockIdx.x * 256 + threadIdx.x;
@@ -79,7 +79,7 @@ template <int NB, int ROWS, int CLUSTER> __device__ __forceinline__ void panel(c
     }
 }
 
-// C <- (I - V T V') C, or with T' (transpose), of each matrix.
+// C <- (I - V T V') C, or with T' (transpose), for each matrix.
 struct Update {
     real* c;
     long long ldc, stride_c;
@@ -91,7 +91,7 @@ struct Update {
 };
 
 // The inner products V'C of 16 columns: in registers by row groups, over the warp by exchange, over the block and the
-// cluster through shared memory. Lane c + 8g has columns c and c + 8 and every 4th row of its warp's.
+// cluster through shared memory. Lane c + 8g has columns c and c + 8, and every 4th row of its warp's rows.
 template <int NB, int CLUSTER> __device__ __forceinline__ void update(const Update& g) {
     constexpr int THREADS = UPDATE_THREADS, WARPS = THREADS / 32;
     __shared__ real partial[WARPS][NB][TILE];
@@ -129,7 +129,7 @@ template <int NB, int CLUSTER> __device__ __forceinline__ void update(const Upda
                 w[NB + q] = multiply_add(v_row[q], second, w[NB + q]);
             }
         }
-        // Of the four groups, the odd ones keep the second column, the upper two the upper half of V's columns.
+        // Of the four groups, the odd ones keep the second column, and the upper two the upper half of V's columns.
         const bool keeps_second = group & 1, keeps_upper = group & 2;
         UNROLL for (int q = 0; q < NB; ++q) {
             const real give = keeps_second ? w[q] : w[NB + q];
@@ -171,7 +171,7 @@ template <int NB, int CLUSTER> __device__ __forceinline__ void update(const Upda
     }
 #pragma unroll 2
     for (int row = begin; row < end; row += 4 * WARPS) {
-        real v_row[NB], first = 0, second = 0;  // by themselves first: C is then rounded once a panel
+        real v_row[NB], first = 0, second = 0;  // summed separately first, so that C is rounded once for each panel
         load_row(v_row, v + row * ldv);
         UNROLL for (int q = 0; q < NB; ++q) {
             first = multiply_add(v_row[q], w[q], first);
@@ -204,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(UPDATE_THREADS) __cluster_dims__(16
 qr_update_narrow_16(const Update g) { update<NARROW, 16>(g); }
 #endif
 
-// Of each column the exponent e with largest entry / 2^e in [1/2, 1), by atomic maximum over row chunks into
+// For each column the exponent e with largest entry / 2^e in [1/2, 1), by atomic maximum over row chunks into
 // `exponent`, which starts at NO_EXPONENT. grid = (columns / 32, row chunks, matrices), block = (32, 8).
 constexpr int NO_EXPONENT = -1000000;
 extern "C" __global__ void __launch_bounds__(256) qr_exponents(const real* a, int* exponent, int rows, int columns) {
@@ -238,13 +238,13 @@ qr_scale(const real* x, long long ldx, long long stride_x, const int* exponent, 
         y[index_t(i) * columns + c] = scalbn(x[i * ldx + c], e);
 }
 
-// T of `width` columns of V, whose panels of `inner` columns have theirs on the diagonal already, from the upper
-// triangle of V'V: with T11 and T22 known, T12 = -T11 (V1'V2) T22, for all pairs of neighbours at once, then for pairs of
-// what came of them. `width` is `inner` times a power of two. grid = (1, 1, matrices), block = MERGE_THREADS.
-constexpr int MERGED = 128;                    // the largest `width`
-constexpr int MERGE_AREA = MERGED * MERGED / 4;  // elements of one factor of all pairs of a step, at most
+// T of `width` columns of V, whose panels of `inner` columns already have theirs on the diagonal, from the upper
+// triangle of V'V. With T11 and T22 known, T12 = -T11 (V1'V2) T22, for all pairs of neighbours at once, then for pairs of
+// the results. `width` is `inner` times a power of two. grid = (1, 1, matrices), block = MERGE_THREADS.
+constexpr int MERGED = 128;                    // largest `width`
+constexpr int MERGE_AREA = MERGED * MERGED / 4;  // largest number of elements of one factor of all pairs of a step
 constexpr int MERGE_BYTES = 3 * MERGE_AREA * sizeof(real);
-constexpr int MERGE_THREADS = 256;  // each with 4 x 4 elements of the products
+constexpr int MERGE_THREADS = 256;  // each has 4 x 4 elements of the products
 
 __device__ __forceinline__ void multiply_tile(const real* left, const real* right, int size, real (&sum)[4][4]) {
     UNROLL for (int i = 0; i < 4; ++i)
@@ -261,7 +261,7 @@ __device__ __forceinline__ void multiply_tile(const real* left, const real* righ
 }
 
 extern "C" __global__ void __launch_bounds__(MERGE_THREADS) qr_merge_t(real* t, const real* gram, int width, int inner) {
-    real* const product = reinterpret_cast<real*>(memory);  // at first V1'V2
+    real* const product = reinterpret_cast<real*>(memory);  // V1'V2 at first
     real* const right = product + MERGE_AREA;
     real* const left = right + MERGE_AREA;
     t += index_t(blockIdx.z) * width * width;

@@ -1,14 +1,14 @@
-// Householder QR of a stack of small matrices, a block of threads to a matrix, in one launch: behind deblur/linalg/qr_gpu.py.
+// Householder QR of a stack of small matrices, one block of threads for each matrix, in one launch: for deblur/linalg/qr_gpu.py.
 //
-// What is computed is what qr.cu computes, by panels of SMALL columns, with as many operations.
+// The results and the number of operations are those of qr.cu, by panels of SMALL columns.
 //
-// The simple version: a launch for each column of all matrices. What each step buys:
-//   - A whole matrix in one block's shared memory, everything in one launch: a stack of them fills the GPU.
-//   - Panels: the columns on the right are touched once a panel, by products.
-//   - Q in the place of V, from the last panel to the first: no other room is needed.
+// The simple version has a launch for each column of all matrices. What each step gains:
+//   - A whole matrix is in one block's shared memory, and all work in one launch: a stack of matrices fills the GPU.
+//   - Panels: the columns on the right are updated once for each panel, by products.
+//   - Q replaces V, from the last panel to the first, so no other memory is needed.
 //
-//   qr_batched_*   one matrix to a block. `shared` variants hold the matrix in shared memory, `global` ones in the output
-//                  Q (which the L2 cache holds). grid = matrices, block = 64, 128 or 256 threads; rows <= block * ROWS.
+//   qr_batched_*   one matrix for each block. `shared` variants hold the matrix in shared memory, `global` ones in the
+//                  output Q (which the L2 cache holds). grid = matrices, block = 64, 128 or 256; rows <= block * ROWS.
 //
 // Bytes: each matrix once in, Q and R once out.
 
@@ -18,10 +18,10 @@
 extern __shared__ __align__(16) unsigned char memory[];
 
 constexpr int SMALL = 16;  // columns of a panel
-constexpr int V_DISTANCE = SMALL + VECTOR;  // between rows of V in shared memory: aligned, and in other banks
+constexpr int V_DISTANCE = SMALL + VECTOR;  // between rows of V in shared memory: aligned, and in different banks
 constexpr int BANKS = REAL_IS_FLOAT ? 32 : 16;
 
-// Bytes of shared memory that `factor_one` takes, in the order in which it takes them; `WHOLE`: with the matrix.
+// Bytes of shared memory of `factor_one`, in the order of its use; `WHOLE`: including the matrix.
 constexpr int SCRATCH_BYTES = SMALL * (3 * MAX_WARPS + 4 + SMALL + 1) * sizeof(real);
 static_assert(sizeof(PanelScratch<SMALL, 1>) == SCRATCH_BYTES, "no gaps in PanelScratch");
 template <int ROWS, int COLUMNS, bool WHOLE> constexpr int FACTOR_BYTES = SCRATCH_BYTES
@@ -30,8 +30,8 @@ template <int ROWS, int COLUMNS, bool WHOLE> constexpr int FACTOR_BYTES = SCRATC
     + (COLUMNS + 3) / 4 * 4 * 4
     + (WHOLE ? ROWS * ((COLUMNS + BANKS - 9) / BANKS * BANKS + 8) * sizeof(real) : 0);
 
-// C <- C - V T V'C, or with T' (TRANSPOSE), C of `rows` by `columns`. A warp takes eight columns at a time; lane c + 8g
-// has column c and the rows g, g + 4, g + 8, ...: it keeps the column's 16 products in registers, and no barrier is
+// C <- C - V T V'C, or with T' (TRANSPOSE), for C of `rows` by `columns`. A warp takes eight columns at a time. Lane c + 8g
+// has column c and rows g, g + 4, g + 8, ... It keeps the column's 16 products in registers, and no barrier is
 // needed inside.
 template <bool TRANSPOSE>
 __device__ __forceinline__ void apply_block(real* c, index_t ldc, int rows, int columns, const real* v, const real* t) {
@@ -69,7 +69,7 @@ __device__ __forceinline__ void apply_block(real* c, index_t ldc, int rows, int 
         if (inside) {
 #pragma unroll 4
             for (int r = lane / 8; r < rows; r += 4) {
-                real v_row[SMALL], sum = 0;  // by itself first: C is then rounded once a panel, not once a column
+                real v_row[SMALL], sum = 0;  // summed separately first, so that C is rounded once for each panel, not each column
                 load_row(v_row, v + r * V_DISTANCE);
                 UNROLL for (int q = 0; q < SMALL; ++q) sum = multiply_add(v_row[q], w[q], sum);
                 mine[r * ldc] -= sum;
@@ -100,7 +100,7 @@ template <int ROWS, bool SHARED> __device__ __forceinline__ void factor_one(cons
     const real* const a = stack.a + index_t(blockIdx.x) * rows * columns;
     real* const r = stack.r + index_t(blockIdx.x) * k_all * columns;
     real* const q = stack.q ? stack.q + index_t(blockIdx.x) * rows * k_all : nullptr;
-    // Rows of the matrix eight banks apart: the 4 rows of 8 entries that a warp touches lie in 32 different banks.
+    // Rows of the matrix are eight banks apart: the 4 rows of 8 entries that a warp accesses are in 32 different banks.
     const int ld = SHARED ? (columns + BANKS - 9) / BANKS * BANKS + 8 : columns;
     real* const matrix = SHARED ? matrix_shared : q;
 
@@ -145,7 +145,7 @@ template <int ROWS, bool SHARED> __device__ __forceinline__ void factor_one(cons
     if (!stack.want_q) return;
     __syncthreads();
 
-    // Q in the place of V, from the last panel to the first: the columns to the right of a panel are Q's already.
+    // Q replaces V, from the last panel to the first: the columns to the right of a panel already belong to Q.
     for (int p = panels - 1; p >= 0; --p) {
         const int j = p * SMALL, height = rows - j, width = minimum(SMALL, k_all - j);
         const real* const t = t_all + p * SMALL * SMALL;
@@ -155,7 +155,7 @@ template <int ROWS, bool SHARED> __device__ __forceinline__ void factor_one(cons
             v[row * V_DISTANCE + c] = c >= width || row < c ? real(0) : row == c ? real(1) : corner[row * ld + c];
         }
         __syncthreads();
-        for (int i = threadIdx.x; i < SMALL * SMALL; i += threads) {  // T V' of the panel's own columns
+        for (int i = threadIdx.x; i < SMALL * SMALL; i += threads) {  // T V' of the panel's columns
             const int row = i / SMALL, c = i % SMALL;
             real sum = 0;
             if (c < width)
@@ -181,7 +181,7 @@ template <int ROWS, bool SHARED> __device__ __forceinline__ void factor_one(cons
             for (int c = lane; c < k_all; c += 32) q[index_t(i) * k_all + c] = matrix[i * ld + c];
 }
 
-constexpr int AT_ONCE = REAL_IS_FLOAT ? 2 : 1;  // blocks of the variants with few registers on a multiprocessor
+constexpr int AT_ONCE = REAL_IS_FLOAT ? 2 : 1;  // blocks on a multiprocessor, for variants with few registers
 
 extern "C" __global__ void __launch_bounds__(256, AT_ONCE) qr_batched_shared_1(const Stack s) { factor_one<1, true>(s); }
 extern "C" __global__ void __launch_bounds__(256) qr_batched_shared_4(const Stack s) { factor_one<4, true>(s); }

@@ -1,34 +1,34 @@
 // QR updating, downwards: p full rows below a triangle are annihilated, from the first columns to the last. Launched
-// by deblur/linalg/sweeps_gpu.py, stated in NumPy as sweep_down in deblur/linalg/sweeps.py.
+// by deblur/linalg/sweeps_gpu.py; stated in NumPy as sweep_down in deblur/linalg/sweeps.py.
 //
-// What is computed. [R; U] -> [R~; 0] for an n x n triangle R and p rows U, panel by panel from the left, and the same
-// reflections on right-hand sides [D; F] and on the rows of [Q E]. U is what is added to a matrix, or, where columns
-// have been removed, the rows of R that have lost their diagonal.
+// The algorithm: [R; U] -> [R~; 0] for an n x n triangle R and p rows U, panel by panel from the left, with the same
+// reflections applied to right-hand sides [D; F] and to the rows of [Q E]. U is added to a matrix or, if columns
+// have been removed, U consists of the rows of R that have lost their diagonal.
 //
-// The simple version: for each panel of NB columns one launch that factors it (qr_panel.cuh), one that applies it to
-// all that is on its right, and one for Q: 3 n / NB launches, each waiting for the one before, and U through memory
-// at each. What each step buys:
-//   - Everything in one launch, tile by tile: a block has NB columns of R or of D, or NB rows of Q, for the whole
+// The simple version has for each panel of NB columns a launch that factors it (qr_panel.cuh), one that applies it to
+// all columns on its right, and one for Q: 3 n / NB launches, each waiting for the one before, and each moving
+// U. What each step gains:
+//   - All work is in one launch, tile by tile. A block has NB columns of R or of D, or NB rows of Q, for the whole
 //     sweep, and keeps its part of U in shared memory. R, D and Q are read once and written once.
-//   - One block factors all panels, one after the other, since handing a panel from block to block takes as long as a
+//   - One block factors all panels, one after another, since handing a panel from block to block takes as long as a
 //     dozen of its columns. The others apply the panels as they are published.
-//   - A tile of R is handed to that block when only the last panel is missing from it: it never waits for a tile that
-//     waits for it, and its spare warp fetches the tile while the panel before is being factored.
-//   - Tiles are given out by ticket and wait for lower tickets only, so that it does not matter how many blocks run at
-//     once.
-//   - Q's tiles lie across: they are turned round through shared memory, and run the same code.
+//   - A tile of R is handed to that block when only the last panel has not been applied to it: the block never waits for a
+//     tile that waits for it, and its spare warp fetches the tile while the panel before is factored.
+//   - Tiles are given out by ticket and wait for lower tickets only, so the number of blocks that run at once does not
+//     matter.
+//   - Q's tiles are transposed: they are turned through shared memory, and run the same code.
 //
 //   qr_down_ROWS   p <= 8 * ROWS. grid = tiles, block = THREADS, DOWN_BYTES<ROWS> of shared memory.
 //
-// Operations: 2 p n^2 on R, 4 p n rest on D, 4 p n rows_q on Q. Bytes: R, D, Q and U once in and once out; V and T of each
-// panel once out, and in again by every tile that needs it. Unless p and Q are large, the time is that of the n reflections,
-// one after the other. Source: R. Andrew, N. Dingle, Parallel Computing 40 (2014), section 3.3.
+// Operations: 2 p n^2 for R, 4 p n rest for D, 4 p n rows_q for Q. Bytes: R, D, Q and U once in and once out; V and T of
+// each panel once out, and in again for every tile that needs it. Unless p and Q are large, the time is that of n successive
+// reflections. Source: R. Andrew, N. Dingle, Parallel Computing 40 (2014), section 3.3.
 
 #include "qr_panel.cuh"
 
 template <int ROWS> struct Down {
     Panel<ROWS> panel;
-    alignas(16) real u[WARPS * ROWS][PITCH];  // what the tile's columns have in the rows of U
+    alignas(16) real u[WARPS * ROWS][PITCH];  // the tile's columns in the rows of U
     alignas(16) real v[WARPS * ROWS][PITCH];
     alignas(16) real partial[WARPS][NB][PITCH];
     alignas(16) real x[NB][PITCH];
@@ -41,19 +41,19 @@ template <int ROWS> constexpr int DOWN_BYTES =
     PANEL_BYTES<ROWS> + ((4 + WARPS) * NB + 2 * WARPS * ROWS) * PITCH * sizeof(real);
 static_assert(sizeof(Down<4>) == DOWN_BYTES<4> && sizeof(Down<32>) == DOWN_BYTES<32>, "no gaps in a Down");
 
-// What the block has written before its last barrier is seen by every block that has seen this.
+// All writes of the block before its last barrier are visible to every block that has seen this value.
 __device__ __forceinline__ void publish(unsigned* counter, unsigned value) {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
     release(counter, value);
 }
 
-// [a; u] <- (I - V T' V') [a; u] for the tile's NB rows `a` of the matrix, whose entry (i, q) of this thread's four is
-// given and returned, i = thread / 8, q = thread % 8 * 4 + 0..3. V and T' lie in shared memory. Workers only meet at
-// barriers of all threads, four of them.
+// [a; u] <- (I - V T' V') [a; u] for the tile's NB rows `a` of the matrix. Entries (i, q) of this thread are given and
+// returned, with i = thread / 8, q = thread % 8 * 4 + 0..3. V and T' are in shared memory. The workers meet only at four
+// barriers of all threads.
 template <int ROWS> __device__ __forceinline__ void apply(real (&mine)[4], Down<ROWS>& s) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 8, quad = lane % 8 * 4;
     const int i = threadIdx.x / 8;
-    {  // V'u: each warp sums over its rows; in float64 in two goes, for the registers' sake
+    {  // V'u: each warp sums over its rows; in float64 in two passes, to save registers
         constexpr int GO = REAL_IS_FLOAT ? 8 : 4;
 #pragma unroll 1
         for (int go = 0; go < 8; go += GO) {
@@ -84,7 +84,7 @@ template <int ROWS> __device__ __forceinline__ void apply(real (&mine)[4], Down<
     __syncthreads();
     {
         real w[4] = {0, 0, 0, 0};
-        for (int k = 0; k < 4 * (warp + 1); k += VECTOR) {  // T' is lower triangular, a warp has four of its rows
+        for (int k = 0; k < 4 * (warp + 1); k += VECTOR) {  // T' is lower triangular; a warp has four of its rows
             real t[VECTOR];
             load_row(t, &s.panel.turned_t[i][k]);
             UNROLL for (int j = 0; j < VECTOR; ++j) {
@@ -95,7 +95,7 @@ template <int ROWS> __device__ __forceinline__ void apply(real (&mine)[4], Down<
         }
         UNROLL for (int b = 0; b < 4; ++b) mine[b] -= w[b];
         store_row(&s.w[i][quad], w);
-        store_row(&s.partial[0][i][quad], mine);  // for those who turn the tile round
+        store_row(&s.partial[0][i][quad], mine);  // for the threads that turn the tile round
     }
     __syncthreads();
     {
@@ -121,7 +121,7 @@ template <int ROWS> __device__ __forceinline__ void apply(real (&mine)[4], Down<
     }
 }
 
-// The columns of [r; u] that a tile has, [d; f] for the further columns, or rows of [q e]; see `down`.
+// A tile's columns of [r; u], of the further columns [d; f], or its rows of [q e]; see `down`.
 struct Sweep {
     real* r;
     long long ldr;
@@ -139,13 +139,13 @@ struct Sweep {
     real* e;
     long long lde;
     int rows_q;
-    real* v;             // (panels, WARPS * ROWS, NB): first what the chain is handed, then V
+    real* v;             // (panels, WARPS * ROWS, NB): first the rows that the chain receives, then V
     real* t;             // (panels, NB, NB): T transposed
     unsigned* progress;  // tickets given out, panels finished, and whether each panel has been handed over
 };
 
-// The panels one after the other, all by one block: a hand-over from block to block takes as long as a dozen columns.
-// Each panel comes with all reflections applied but those of the panel before it.
+// Factors the panels one after another, all in one block, since a hand-over between blocks takes as long as a dozen columns.
+// All reflections have been applied to each panel, except those of the panel before it.
 template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<ROWS>& s) {
     constexpr int P = WARPS * ROWS, COUNT = HELD<ROWS>;
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, i = thread / 8, quad = thread % 8 * 4;
@@ -157,7 +157,7 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<R
         s.u[row][c] = inside ? g.u[row * g.ldu + c] : real(0);
         if (inside) g.u[row * g.ldu + c] = 0;
     }
-    // R's entries for panel c: the block above the panel's square, and the square. One warp.
+    // R's entries for panel c: the block above the panel's square, and the square. Done by one warp.
     const auto fetch = [&](int c) {
         const int first = c * NB, width = minimum(NB, g.n - first);
         const real* const square = g.r + index_t(first) * g.ldr + first;
@@ -189,7 +189,7 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<R
         if (holds)
             UNROLL for (int k = 0; k < COUNT; ++k) x[k] = s.u[warp * COUNT + k][lane];
         factor(x, width, s.panel, [&] {
-            if (lane == 0 && c > 0) publish(g.progress + 1, c);  // here no block waits for what that waits for
+            if (lane == 0 && c > 0) publish(g.progress + 1, c);  // no block is waiting here for a block that waits for this value
             if (c + 1 == panels) return;
             while (acquire(g.progress + 2 + c + 1) == 0) continue;
             __syncwarp();
@@ -215,7 +215,7 @@ template <int ROWS> __device__ __forceinline__ void chain(const Sweep& g, Down<R
     if (thread == 0) publish(g.progress + 1, panels);
 }
 
-// What is not on the chain: a tile's columns of R, which are handed over when only the last reflections are missing;
+// All tiles off the chain: a tile's columns of R, which are handed over when only the last reflections are missing;
 // further columns; and, `across`, rows of Q.
 template <int ROWS> __device__ __forceinline__ void follow(const Sweep& g, int ticket, Down<ROWS>& s) {
     constexpr int P = WARPS * ROWS;
@@ -248,7 +248,7 @@ template <int ROWS> __device__ __forceinline__ void follow(const Sweep& g, int t
                 if (quad + b < limit) mine[b] = at[b];
         if (thread == 0)
             while (finished <= unsigned(j)) finished = acquire(g.progress + 1);
-        __syncthreads();  // also: what the last step read in shared memory is free
+        __syncthreads();  // also: shared memory that the last step read is free
         for (int k = thread; k < P * NB / VECTOR; k += THREADS) {
             const int row = k / (NB / VECTOR), column = k % (NB / VECTOR) * VECTOR;
             load_vector_async(&s.v[row][column], g.v + (index_t(j) * P + row) * NB + column);
@@ -292,7 +292,7 @@ template <int ROWS> __device__ __forceinline__ void down(const Sweep& g) {
 }
 
 #if __CUDA_ARCH__ >= 900
-constexpr int AT_ONCE = REAL_IS_FLOAT ? 2 : 1;  // blocks of the smallest variant on a multiprocessor
+constexpr int AT_ONCE = REAL_IS_FLOAT ? 2 : 1;  // blocks on a multiprocessor, for the smallest variant
 #else
 constexpr int AT_ONCE = 1;
 #endif
@@ -301,5 +301,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) qr_down_4(const S
 extern "C" __global__ void __launch_bounds__(THREADS, 1) qr_down_8(const Sweep g) { down<8>(g); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) qr_down_16(const Sweep g) { down<16>(g); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) qr_down_32(const Sweep g) {
-    if constexpr (REAL_IS_FLOAT) down<32>(g);  // double needs more shared memory
+    if constexpr (REAL_IS_FLOAT) down<32>(g);  // double would need more shared memory
 }

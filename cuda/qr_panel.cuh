@@ -1,37 +1,37 @@
-// One panel of QR updating, by one block of threads: what qr_down.cu and qr_up.cu share.
+// One panel of QR updating, by one block of threads, shared by qr_down.cu and qr_up.cu.
 //
-// What is computed. A triangle of NB columns with WARPS * ROWS full rows under it is made a triangle again by NB
-// reflections, [corner; x] -> [corner~; 0], gathered as I - V T V' with V = [I; v] (LAPACK's tpqrt): a reflection
-// touches one row of the triangle and the full rows, and skips the triangle's zeros.
+// The algorithm: a triangle of NB columns with WARPS * ROWS full rows below it is made a triangle again by NB
+// reflections, [corner; x] -> [corner~; 0], combined as I - V T V' with V = [I; v] (LAPACK's tpqrt). A reflection
+// changes one row of the triangle and the full rows, and skips the triangle's zeros.
 //
-// The simple version: for each column the norm of x's column, a barrier, the inner products with all columns, a
-// barrier, the update, a barrier; and T at the end, column by column. What each step buys:
-//   - The reflections follow one another, so what counts is the time of one. Lane q of a warp holds column q of x in
-//     registers: an inner product needs no exchange inside a warp.
-//   - The inner products with the column *before* its norm is known, scaled afterwards: norm and products are one sum,
-//     and one barrier between the warps is enough.
-//   - Half of the warps hold all rows (a sum of four parts is read at once); one takes notes beside them (the
-//     triangle, and v'v of all pairs, of which T is made); the last one is free and brings the next data.
-//   - Roots and reciprocals from the rough instructions and Newton steps, in place of a root and divisions that
-//     everything would wait for.
-//   - T from the notes by blocks of 8 columns, then products: log2(NB / 8) steps in place of NB.
-// Operations: 4 NB^2 a row of x. Bytes: x, triangle and T are in registers and shared memory before and after.
+// The simple version takes for each column the norm of x's column, a barrier, the inner products with all columns, a
+// barrier, the update, a barrier; and T at the end, column by column. What each step gains:
+//   - The reflections are successive, so the time of one of them matters. Lane q of a warp holds column q of x in
+//     registers, so an inner product needs no exchange inside a warp.
+//   - Inner products are computed with the column *before* its norm is known, and scaled afterwards. So norm and products
+//     are one sum, and one barrier between the warps suffices.
+//   - Half of the warps hold all rows (a sum of four parts is read at once). One warp records the triangle
+//     and v'v of all pairs, of which T is made. The last warp is free and loads the next data.
+//   - Roots and reciprocals come from approximate instructions and Newton steps, instead of a root and divisions for which
+//     everything would wait.
+//   - T is made from the records by blocks of 8 columns and then by products: log2(NB / 8) steps instead of NB.
+// Operations: 4 NB^2 a row of x. Bytes: none; x, triangle and T are in registers and shared memory before and after.
 
 constexpr int NB = 32;              // columns of a panel, and of a tile
-constexpr int PITCH = NB + VECTOR;  // rows in shared memory stay aligned, neighbouring rows lie in other banks
+constexpr int PITCH = NB + VECTOR;  // keeps rows in shared memory aligned, with neighbouring rows in different banks
 constexpr int WARPS = 8;
 constexpr int THREADS = 32 * WARPS;
 
 extern __shared__ __align__(16) unsigned char memory[];
 
-// The power of two that x is at least, and less than twice; 1 for zero and for what is no number. Neither it nor its
+// The power of two that is at most x and more than half of x; 1 for zero, infinity and NaN. Neither it nor its
 // reciprocal leaves the dtype's range.
 __device__ __forceinline__ real power_below(real x) {
     return x > 0 && isfinite(x) ? scalbn(real(1), maximum(ilogb(x), REAL_IS_FLOAT ? -126 : -1022)) : real(1);
 }
 
-// 1 / sqrt(x) roughly, in one instruction, for x and a result that are normal; it and rough_reciprocal made exact to
-// rounding.
+// An approximation of 1 / sqrt(x) in one instruction, for x and a result that are normal; then this and rough_reciprocal,
+// made exact to rounding.
 __device__ __forceinline__ real rough_root(real x) {
     real y;
     if constexpr (REAL_IS_FLOAT) asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"((float&)y) : "f"((float)x));
@@ -48,7 +48,7 @@ __device__ __forceinline__ real better_reciprocal(real x, real y) {
     return multiply_add(y * error, multiply_add(error, error, 1 + error), y);
 }
 
-// store_row by those threads alone that `chosen` is true of, without a branch.
+// store_row for the threads for which `chosen` is true, without a branch.
 template <int COUNT> __device__ __forceinline__ void store_row_if(bool chosen, real* to, const real (&x)[COUNT]) {
     const unsigned address = shared_address(to);
     UNROLL for (int i = 0; i < COUNT; i += VECTOR) {
@@ -65,20 +65,20 @@ template <int COUNT> __device__ __forceinline__ void store_row_if(bool chosen, r
 
 // ---------------------------------------------------------------- one panel
 
-// A panel of WARPS * ROWS rows is held in registers by half of the warps: each inner product is then a sum of four
-// parts. The next warp takes the notes: what becomes of the triangle, and what T needs.
+// Half of the warps hold a panel of WARPS * ROWS rows in registers, so each inner product is a sum of four parts. The
+// next warp records the triangle and the data for T.
 constexpr int HOLDERS = 4;
 constexpr int NOTER = HOLDERS;
-template <int ROWS> constexpr int HELD = WARPS * ROWS / HOLDERS;  // rows to a thread
+template <int ROWS> constexpr int HELD = WARPS * ROWS / HOLDERS;  // rows for each thread
 
 template <int ROWS> struct Panel {
-    alignas(16) real corner[NB][PITCH];    // the triangle; below its diagonal anything may lie
+    alignas(16) real corner[NB][PITCH];    // the triangle; entries below its diagonal are arbitrary
     alignas(16) real turned_t[NB][PITCH];  // T transposed: row k is T's column k
     alignas(16) real gram[NB][PITCH];      // [k][j] = v_j'v_k for j < k
     alignas(16) real product[NB / 2][NB / 2 + VECTOR];
-    alignas(16) real sums[2][NB][HOLDERS];  // of each warp; two sets, so that one barrier a column is enough
+    alignas(16) real sums[2][NB][HOLDERS];  // of each warp; two sets, so that one barrier for each column suffices
     alignas(16) real largest[WARPS][NB];
-    alignas(16) real pivot[2][HOLDERS][HELD<ROWS>];  // the column in work, and the next one
+    alignas(16) real pivot[2][HOLDERS][HELD<ROWS>];  // the current column, and the next one
     real tau[NB];
 };
 
@@ -86,7 +86,7 @@ template <int ROWS> constexpr int PANEL_BYTES =
     (3 * NB * PITCH + NB / 2 * (NB / 2 + VECTOR) + (2 * HOLDERS + WARPS + 1) * NB + 2 * WARPS * ROWS) * sizeof(real);
 static_assert(sizeof(Panel<4>) == PANEL_BYTES<4> && sizeof(Panel<32>) == PANEL_BYTES<32>, "no gaps in a Panel");
 
-// T from the taus and inner products: for 8 columns by recursion, a row to a lane; then, with T11 and T22 known,
+// T from the taus and inner products: by recursion for 8 columns, one row for each lane; then, with T11 and T22 known,
 // T12 = -T11 (V1'V2) T22 for 8 + 8 and 16 + 16 columns.
 template <int ROWS> __device__ __forceinline__ void build_t(int columns, Panel<ROWS>& s) {
     const int thread = threadIdx.x;
@@ -128,9 +128,9 @@ template <int ROWS> __device__ __forceinline__ void build_t(int columns, Panel<R
     }
 }
 
-// Reduce [corner; x] to a triangle. Lane q of the first HOLDERS warps has HELD rows of column q in x, and gets those of
-// V; the corner becomes R's, T arises (what lies below its diagonal must be zero already). Columns from `columns` on are
-// zero. The last warp does `meanwhile` beside it. A barrier is needed before and has been met after.
+// Reduces [corner; x] to a triangle. Lane q of the first HOLDERS warps has HELD rows of column q in x, and receives those of
+// V; the corner becomes R's, and T is computed (its part below the diagonal must be zero already). Columns from `columns` on
+// are zero. The last warp runs `meanwhile`. The caller needs a barrier before; a barrier has been met after.
 template <int ROWS, class Meanwhile>
 __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel<ROWS>& s, Meanwhile meanwhile) {
     constexpr int COUNT = HELD<ROWS>;
@@ -164,9 +164,9 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
     __syncthreads();
 
     if (warp <= NOTER) {
-        // The column in work comes from its lane: few rows by exchange, more through shared memory.
+        // The current column comes from its lane: a few rows by exchange, more through shared memory.
         constexpr bool EXCHANGES = COUNT * sizeof(real) <= 64, KEEPS = COUNT * sizeof(real) <= 128;
-        real own = 0;  // what makes v of this lane's column, once it is finished
+        real own = 0;  // the factor that makes v of this lane's column, once the column is finished
         real entry = s.corner[0][lane], alpha = s.corner[0][0];
 #pragma unroll 1
         for (int k = 0; k < columns; ++k) {
@@ -193,7 +193,7 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
             load_row(mine, s.sums[set][lane]);
             const real tail = (theirs[0] + theirs[1]) + (theirs[2] + theirs[3]);
             const real sum = (mine[0] + mine[1]) + (mine[2] + mine[3]);
-            // The reciprocal starts from the rough root, and is made exact with the exact one.
+            // The reciprocal starts from the approximate root, and is made exact with the exact one.
             const real square = multiply_add(alpha, alpha, tail), size_of_alpha = absolute(alpha);
             const real rough = rough_root(square);
             real inverse = rough_reciprocal(multiply_add(square, rough, size_of_alpha));
@@ -202,7 +202,7 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
             inverse = better_reciprocal(size_of_alpha + norm, inverse);
             if (alpha < 0) inverse = -inverse;
             real mu = alpha < 0 ? norm : -norm, tau = multiply_add(size_of_alpha, root, real(1));
-            if (tail <= NEGLIGIBLE) {  // never of NaN, which goes on, and shows
+            if (tail <= NEGLIGIBLE) {  // never true for NaN, which continues and is visible in the result
                 mu = alpha;
                 inverse = tau = 0;
             }
@@ -221,7 +221,7 @@ __device__ __forceinline__ void factor(real (&x)[HELD<ROWS>], int columns, Panel
                     __syncwarp();
                 }
             } else {
-                s.gram[k][lane] = inverse * own * sum;  // of lanes from k on it is not read
+                s.gram[k][lane] = inverse * own * sum;  // not read for lanes from k on
                 s.tau[k] = tau;
                 s.corner[k][lane] = (lane > k ? entry - tau * along : lane == k ? mu : real(0)) * size;
             }

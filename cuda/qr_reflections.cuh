@@ -1,23 +1,23 @@
-// One panel of a Householder QR in registers, by a block of threads or a cluster of them: what qr.cu and qr_batched.cu share.
+// One panel of a Householder QR in registers, by a block of threads or a cluster, shared by qr.cu and qr_batched.cu.
 //
-// What is computed. A panel of NB columns is reduced by reflections I - tau v v', gathered as I - V T V' (compact
-// WY; Schreiber & Van Loan 1989). The columns come scaled by powers of two to a largest entry in [1/2, 1), which changes
+// The algorithm: a panel of NB columns is reduced by reflections I - tau v v', combined as I - V T V' (compact
+// WY; Schreiber & Van Loan 1989). The columns are scaled by powers of two to a largest entry in [1/2, 1), which changes
 // no bit of V and T, and keeps every square within range.
 //
-// The simple version: for each column its norm, its inner products with all columns on its right, and their update: three
-// barriers a column. What each step buys:
-//   - The panel in registers, whole rows to a thread, so that a column costs one pass over the registers for all inner
-//     products (those with finished columns are what T needs), one reduction with one barrier, and one pass for the
+// The simple version takes for each column its norm, its inner products with all columns on its right, and their update:
+// three barriers a column. What each step gains:
+//   - The panel is in registers, with whole rows for each thread. So a column costs one pass over the registers for all
+//     inner products (those with finished columns are needed for T), one reduction with one barrier, and one pass for the
 //     update.
-//   - A cluster of up to 16 blocks for a tall panel: sums go straight into the other blocks' shared memory, where they
-//     are counted; no block waits for more than the sums. Without clusters a panel has at most the rows of one block.
+//   - A cluster of up to 16 blocks serves a tall panel: sums are written into the other blocks' shared memory and counted
+//     there; no block waits for anything else. Without clusters, a panel has at most the rows of one block.
 
 constexpr int MAX_WARPS = 8;
 
-// e with x / 2^e in [1/2, 1); 0 for zero and for what is no number.
+// e with x / 2^e in [1/2, 1); 0 for zero, infinity and NaN.
 __device__ __forceinline__ int exponent_of(real x) { return x > 0 && isfinite(x) ? ilogb(x) + 1 : 0; }
 
-// Write x to where `here` lies in the shared memory of the cluster's block `rank`, counted at that block's `arrived`.
+// Writes x to the place of `here` in the shared memory of the cluster's block `rank`; counted by that block's `arrived`.
 __device__ __forceinline__ void remote_send(real* here, unsigned rank, real x, unsigned long long* arrived) {
     const unsigned there = remote_address(here, rank), counter = remote_address(arrived, rank);
     if constexpr (REAL_IS_FLOAT)
@@ -38,16 +38,16 @@ __device__ __forceinline__ real remote_load(const real* here, unsigned rank) {
 // ---------------------------------------------------------------- the panel
 
 template <int NB, int CLUSTER> struct PanelScratch {
-    alignas(16) real partial[2][MAX_WARPS][NB];  // sums of each warp; two sets, so that one barrier a column is enough
+    alignas(16) real partial[2][MAX_WARPS][NB];  // sums of each warp; two sets, so that one barrier for each column suffices
     alignas(16) real total[2][CLUSTER][NB];      // sums of each block of the cluster
     alignas(16) real pivot_row[2][NB];
-    alignas(16) real weight[MAX_WARPS][NB];  // what each warp multiplies v by, column by column
+    alignas(16) real weight[MAX_WARPS][NB];  // each warp's factors of v, column by column
     alignas(16) real gram[NB][NB];           // gram[k][j] = v_j'v_k for j < k
     real tau[NB];
 };
 
-// Sum s[j] over the warp for all j at once: at each step a lane hands over the half that it does not keep.
-// On return s[0] is the sum of s[lane / (32 / NB)].
+// Sums s[j] over the warp for all j at once: at each step a lane passes on the half that it does not keep.
+// On return, s[0] is the sum of s[lane / (32 / NB)].
 template <int NB, int HALF = NB / 2> __device__ __forceinline__ void reduce_scatter(real (&s)[NB], int lane) {
     constexpr int DISTANCE = HALF * 32 / NB;
     const bool keeps_upper = lane & DISTANCE;
@@ -63,12 +63,12 @@ template <int NB, int HALF = NB / 2> __device__ __forceinline__ void reduce_scat
     }
 }
 
-// Factor the panel whose row `first_row` + r * (all threads of the cluster) is x[r][:] of this thread; rows past the
-// end are zero. On return x holds R on and above the diagonal and V below, and `t` (row distance ldt) holds T.
+// Factors the panel whose row `first_row` + r * (all threads of the cluster) is x[r][:] of this thread; rows past the
+// end are zero. On return, x holds R on and above the diagonal and V below, and `t` (row distance ldt) holds T.
 //
-// The column in work is always x[:][0]: the update writes column p to place p - 1 and the finished column to the
-// end, so that the loop need not be unrolled for its registers to have fixed names. Finished columns go round with
-// weight zero; after NB steps everything is where it was.
+// The current column is always x[:][0]: the update writes column p to place p - 1 and the finished column to the
+// end, so that registers have fixed names although the loop is not unrolled. Finished columns are shifted on with
+// weight zero; after NB steps everything is in its original place.
 template <int NB, int ROWS, int CLUSTER>
 __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row, int columns, int warps,
                                              PanelScratch<NB, CLUSTER>& scratch, real* t, index_t ldt) {
@@ -81,7 +81,7 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
             start_counting(&arrived[threadIdx.x]);
             counting_started();
         }
-        cluster_barrier();  // every block of the cluster must have begun before one writes to it
+        cluster_barrier();  // every block of the cluster must have started before another writes to it
     }
 #pragma unroll 1
     for (int k = 0; k < NB; ++k) {
@@ -101,8 +101,8 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
         real sum = 0;
         for (int i = lane / NB; i < warps; i += 32 / NB) sum += scratch.partial[set][i][own];
         if constexpr (CLUSTER > 1) {
-            // Every warp has the block's sums, and sends them to its share of the blocks. What is overwritten there has
-            // been read: this block has the last column's sums of that one, which came after it had read these.
+            // Every warp has the block's sums, and sends them to its share of the blocks. The overwritten sums have been
+            // read: this block has received that block's sums of the last column, which were sent after it had read these.
             if (threadIdx.x == 0) expect_bytes(&arrived[set], (CLUSTER + (rank > 0)) * NB * sizeof(real));
             UNROLL for (int distance = NB; distance < 32; distance *= 2) sum += __shfl_xor_sync(FULL_WARP, sum, distance);
             for (unsigned block = warp * (32 / NB) + lane / NB; block < CLUSTER; block += warps * (32 / NB)) {
@@ -118,8 +118,8 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
         const real tail = __shfl_sync(FULL_WARP, sum, 0);  // squared norm below the diagonal
         const real alpha = scratch.pivot_row[set][0];
         real mu = alpha, inverse = 0, tau = 0;
-        if (k < columns && !(tail <= NEGLIGIBLE)) {  // NaN goes on, and shows
-            // By estimates and Newton steps: everything waits for this, and a root and two divisions take long.
+        if (k < columns && !(tail <= NEGLIGIBLE)) {  // NaN continues and is visible in the result
+            // By approximations and Newton steps: everything waits for this, and a root and two divisions take long.
             const real square = multiply_add(alpha, alpha, tail), root = reciprocal_root(square);
             const real norm = square * root, size = absolute(alpha);
             inverse = reciprocal(size + norm);
@@ -149,7 +149,7 @@ __device__ __forceinline__ void factor_panel(real (&x)[ROWS][NB], int first_row,
             x[r][NB - 1] = kept;
         }
     }
-    // T, a row to a lane: T[i][k] = -tau_k sum_{j<k} T[i][j] v_j'v_k needs nothing but row i.
+    // T, one row for each lane: T[i][k] = -tau_k sum_{j<k} T[i][j] v_j'v_k needs row i only.
     if (warp == 0 && rank == 0) {
         __syncwarp();
         real row[NB];

@@ -1,38 +1,38 @@
 // QR updating, upwards: p full columns beside a triangle are annihilated, from the last rows to the first. Launched by
-// deblur/linalg/sweeps_gpu.py, stated in NumPy as sweep_up in deblur/linalg/sweeps.py.
+// deblur/linalg/sweeps_gpu.py; stated in NumPy as sweep_up in deblur/linalg/sweeps.py.
 //
-// What is computed. [L; Z] -> [L~; 0] for an n x p block Z under a small triangle L, and the same reflections on [S; R]
-// and on the columns of [E Q], S starting with zeros; R is a triangle before and after. Z is Q'u of added columns, or
-// the removed rows of Q, transposed.
+// The algorithm: [L; Z] -> [L~; 0] for an n x p block Z below a small triangle L, with the same reflections applied to
+// [S; R] and to the columns of [E Q]. S starts with zeros, and R is a triangle before and after. Z is Q'u of added columns,
+// or the removed rows of Q, transposed.
 //
 // The simple version: rotations in the planes of one row of R and one of S, from the last row to the first, keep R a
-// triangle by themselves: p n of them, in one chain of launches. What each step buys:
-//   - STEP rows of Z at a time by reflections I - V T V' (qr_panel.cuh). Each step fills the square of R that it
-//     meets, and nothing else; a small QR of that square mends it, and these are independent of one another.
-//   - The reflections depend on L and Z alone. So a chain of panels is run first, by one block that touches only Z, and
-//     what is long, R and Q, is left to products that wait for nothing.
-//   - A step's reflections and its square's Q' are multiplied into one SIDE x SIDE matrix before anything long is
-//     touched: each tile of R or Q meets one product a step, and R's squares need no visit of their own.
-//   - Five launches for up to NB columns, whatever n is; three more for each further NB, between which R keeps
-//     full squares, so that these are mended once.
+// triangle by themselves. They are p n rotations, in one chain of launches. What each step gains:
+//   - STEP rows of Z at a time, by reflections I - V T V' (qr_panel.cuh). Each step fills one square of R and nothing
+//     else. A small QR of that square restores the triangle, and these are independent of each other.
+//   - The reflections depend on L and Z alone. So a chain of panels runs first, in one block that accesses only Z, and
+//     the long parts, R and Q, are left to products that wait for nothing.
+//   - A step's reflections and its square's Q' are multiplied into one SIDE x SIDE matrix before the long parts are
+//     updated: each tile of R or Q takes one product for each step, and R's squares need no separate pass.
+//   - Five launches for up to NB columns, whatever n is, and three more for each further NB. Between them R keeps
+//     full squares, so that these are factored once.
 //
-//   qr_up_chain, qr_up_open, qr_up_close   V and T of every step; I - V T' V' written out, with what it makes of the
-//                  diagonal block; the same with that block's own reflections behind it. grid = 1, steps, steps.
-//   qr_up_sweep    products with these, every tile of NB columns (or rows of Q) by itself. grid = tiles.
+//   qr_up_chain, qr_up_open, qr_up_close   V and T of every step; I - V T' V' as a matrix, and its product with the
+//                  diagonal block; the same followed by that block's own reflections. grid = 1, steps, steps.
+//   qr_up_sweep    products with these matrices, independently for every tile of NB columns (or rows of Q). grid = tiles.
 //
-// Operations: the chain 4 NB^2 STEP a step; a step on a column of R or a row of Q 2 SIDE^2, where the reflections alone
-// would take 4 p STEP. Bytes: R and Q once in and once out for each NB columns of Z, and SIDE^2 elements a step, by every
-// tile, from the L2 cache. Source: the blocked form is ours; the rotations are those of S. Hammarling, C. Lucas, "Updating
-// the QR factorization and the least squares problem", MIMS EPrint 2008.111.
+// Operations: the chain takes 4 NB^2 STEP a step; a step on a column of R or a row of Q takes 2 SIDE^2, compared with
+// 4 p STEP for the reflections alone. Bytes: R and Q once in and once out for each NB columns of Z, and SIDE^2 elements a
+// step for every tile, from the L2 cache. Source: the blocked form is ours; the rotations are those of S. Hammarling,
+// C. Lucas, "Updating the QR factorization and the least squares problem", MIMS EPrint 2008.111.
 
 #include "qr_panel.cuh"
 
-constexpr int STEP = 64;  // rows of Z to a step
+constexpr int STEP = 64;  // rows of Z for each step
 constexpr int SIDE = NB + STEP;
 
 struct Chain {
     Panel<STEP / WARPS> panel;
-    alignas(16) real z[2][STEP][PITCH];  // of this step, and of the next
+    alignas(16) real z[2][STEP][PITCH];  // of this step, and of the next one
 };
 
 constexpr int CHAIN_BYTES = PANEL_BYTES<STEP / WARPS> + 2 * STEP * PITCH * sizeof(real);
@@ -85,13 +85,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) qr_up_chain(
 constexpr int WIDE_PITCH = STEP + VECTOR;
 constexpr int SIDE_PITCH = SIDE + VECTOR;
 typedef real row_t[PITCH], wide_t[WIDE_PITCH], side_t[SIDE_PITCH];
-constexpr int BUFFERS = REAL_IS_FLOAT ? 2 : 1;  // products in shared memory at a time: one ahead where there is room
+constexpr int BUFFERS = REAL_IS_FLOAT ? 2 : 1;  // products in shared memory at a time: one ahead if there is room
 // Shared memory of qr_up_open, qr_up_close and qr_up_sweep.
 constexpr int OPEN_BYTES = ((2 * STEP + NB) * PITCH + 2 * STEP * WIDE_PITCH) * sizeof(real);
 constexpr int CLOSE_BYTES = STEP * (WIDE_PITCH + SIDE_PITCH) * sizeof(real);
 constexpr int SWEEP_BYTES = (SIDE * PITCH + BUFFERS * SIDE * SIDE_PITCH) * sizeof(real);
 
-// 4 x 4 entries a thread of a STEP x STEP product, rows and columns 16 apart; left(i, k) and right(k, c) read it.
+// 4 x 4 entries for each thread of a STEP x STEP product, rows and columns 16 apart, read by left(i, k) and right(k, c).
 template <class Left, class Right>
 __device__ __forceinline__ void small_product(real (&x)[4][4], int depth, Left left, Right right) {
     const int i0 = threadIdx.x / 16, c0 = threadIdx.x % 16;
@@ -107,7 +107,7 @@ __device__ __forceinline__ void small_product(real (&x)[4][4], int depth, Left l
     }
 }
 
-// o (steps, SIDE, SIDE): I - V T' V' with V = [I; v]; block (steps, STEP, STEP): what it makes of R's diagonal blocks.
+// o (steps, SIDE, SIDE): I - V T' V' with V = [I; v]; block (steps, STEP, STEP): its products with R's diagonal blocks.
 extern "C" __global__ void __launch_bounds__(256) qr_up_open(
     const real* v, const real* t, const real* r, long long ldr, int n, int squares_in, real* o, real* block) {
     row_t* const s_v = reinterpret_cast<row_t*>(memory);
@@ -158,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_open(
         UNROLL for (int b = 0; b < 4; ++b) block[(i0 + 16 * a) * STEP + c0 + 16 * b] = x[a][b];
 }
 
-// The lower STEP rows of o, times q' (steps, STEP, STEP).
+// The lower STEP rows of o, multiplied by q' (steps, STEP, STEP).
 extern "C" __global__ void __launch_bounds__(256) qr_up_close(const real* q, real* o) {
     wide_t* const s_q = reinterpret_cast<wide_t*>(memory);
     side_t* const s_o = reinterpret_cast<side_t*>(s_q + STEP);
@@ -169,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_close(const real* q, rea
     for (int k = threadIdx.x; k < STEP * SIDE; k += 256) s_o[k / SIDE][k % SIDE] = o[k];
     __syncthreads();
     real x[4][4];
-    for (int from = 0; from < SIDE; from += NB) {  // STEP columns, the last time half of them
+    for (int from = 0; from < SIDE; from += NB) {  // STEP columns, half of them the last time
         small_product(x, STEP, [&](int i, int k) { return s_q[k][i]; },
                       [&](int k, int c) { return s_o[k][minimum(from + c, SIDE - 1)]; });
         UNROLL for (int a = 0; a < 4; ++a)
@@ -177,9 +177,9 @@ extern "C" __global__ void __launch_bounds__(256) qr_up_close(const real* q, rea
     }
 }
 
-// [s; a] <- o_j [s; a] for the steps j from the last to the first, `a` being STEP rows of a tile of NB columns. Tiles:
+// [s; a] <- o_j [s; a] for the steps j from the last to the first, where `a` is STEP rows of a tile of NB columns. Tiles:
 // the columns of r (n, columns), upper trapezoidal, with w (p, columns); those of d (n, rest) with f (p, rest); the rows
-// of q (rows_q, n) with e (rows_q, p). Between two sweeps r has full squares on its diagonal, `squares_in` and _out.
+// of q (rows_q, n) with e (rows_q, p). Between two sweeps, r has full squares on its diagonal, `squares_in` and _out.
 extern "C" __global__ void __launch_bounds__(256)
 qr_up_sweep(const real* o, real* r, long long ldr, int n, int columns, real* w, long long ldw, int p, real* d, long long ldd,
             real* f, long long ldf, int rest, real* q, long long ldq, real* e, long long lde, int rows_q, int squares_in,
@@ -242,7 +242,7 @@ qr_up_sweep(const real* o, real* r, long long ldr, int n, int columns, real* w, 
         UNROLL for (int a = 0; a < EACH; ++a) store_row(&y[warp * 4 * EACH + group + 4 * a][quad], acc[a]);
         __syncthreads();
         UNROLL for (int half = 0; half < STEP / NB; ++half) {
-            UNROLL for (int b = 0; b < 4; ++b) {  // as they were loaded: no other thread's entries are read or overwritten
+            UNROLL for (int b = 0; b < 4; ++b) {  // as loaded: no other thread's entries are read or overwritten
                 const int row = half * NB + (across ? quad + b : i), c = across ? i : quad + b;
                 if (top + row < n && c < width)
                     matrix[across ? c * ld + top + row : (index_t(top) + row) * ld + c] =

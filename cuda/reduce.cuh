@@ -1,11 +1,11 @@
 // Sums and maxima over all threads of a launch, in double precision and always in the same order.
 //
-// The simple version is an atomic addition by every thread: its order, and with it the rounding, changes from run to run.
-// Here a block reduces its threads' numbers, within warps by shuffles and then over its warps, and writes them to its own
-// place of `partial`. The block that takes the last ticket finds all places written and reduces them. The ticket returns to
-// zero, so that the next launch can use it. Bytes: 8 for each number of each block, written once and read once.
+// The simple version is an atomic addition by every thread, whose order, and with it the rounding, changes from run to run.
+// Here a block reduces its threads' numbers, within warps by shuffles and then over its warps, and writes them to its
+// place in `partial`. The block that takes the last ticket finds all places written and reduces them. The ticket returns
+// to zero, so that the next launch can use it. Bytes: 8 for each number of each block, written once and read once.
 //
-// A number is summed if its index is below SUMS, else the largest is found. Threads must be THREADS a block.
+// A number is summed if its index is below SUMS; for others the largest is found. A block must have THREADS threads.
 
 template <bool SUM> __device__ __forceinline__ double join(double x, double y) { return SUM ? x + y : maximum(x, y); }
 
@@ -14,7 +14,7 @@ template <bool SUM> __device__ __forceinline__ double reduce_warp(double x) {
     return x;
 }
 
-// Number k of all threads of a block, reduced, into partial[k * stride].
+// Reduces number k of all threads of a block into partial[k * stride].
 template <int THREADS, int SUMS, class T, int N>
 __device__ __forceinline__ void reduce_block(const T (&mine)[N], double* partial, index_t stride) {
     __shared__ double parts[N][THREADS / 32];
@@ -34,7 +34,7 @@ __device__ __forceinline__ void reduce_block(const T (&mine)[N], double* partial
     }
 }
 
-// Whether this is the last of `blocks` blocks to come here: then all that reduce_block wrote in the others can be read.
+// Whether this is the last of `blocks` blocks to arrive; then all results of reduce_block in the others can be read.
 __device__ __forceinline__ bool comes_last(unsigned* ticket, unsigned blocks) {
     __shared__ bool last;
     __syncthreads();
@@ -51,8 +51,8 @@ template <bool SUM> __device__ __forceinline__ double reduce_blocks(const double
     return reduce_warp<SUM>(x);
 }
 
-// True in all threads of the block that comes last, with the results in x. Every row of blocks (y and z of the grid) makes
-// its own: `partial` has N * gridDim.x doubles for each row, and `tickets` one number, which is zero.
+// True in all threads of the block that arrives last, with the results in x. Every row of blocks (y and z of the grid) has
+// its own reduction: `partial` has N * gridDim.x doubles for each row, and `tickets` one number, which is zero.
 template <int THREADS, int SUMS, int N>
 __device__ __forceinline__ bool grid_reduce(double (&x)[N], double* partial, unsigned* tickets) {
     static_assert(SUMS <= N && N <= THREADS, "a thread for each number");

@@ -1,15 +1,15 @@
 // One accelerated Richardson-Lucy iteration between its transforms (deblur/solvers/richardson_lucy.py states it).
 //
-// The simple version is a NumPy expression a line: some thirty passes over the image, and numbers read back. Here two kernels
-// read and write every array once, and numbers stay on the device until the host looks at several iterations together.
+// The simple version is one NumPy expression for each line: some thirty passes over the image, and numbers read back. Here
+// two kernels read and write every array once, and numbers stay on the device until the host reads those of several iterations.
 //
-// Kernels (THREADS threads a block, EACH pixels a thread at once)
-//   expect       e = max(H f + b, floor), which the scene should have given; w g / e in its place; the counts' divergence from e
-//   advance      the multiplicative step, and the point that is extrapolated along the last move (scaled heavy ball)
-// `sums`: the divergence; |move|^2, |scene|^2. The host does not look at an iteration: `control` tells it what to do, and it
-// leaves its numbers there; once the iteration is done it changes nothing more. H f and the transpose's answer come as views
-// of the torus: volumes (planes, slices, rows, cols), `stride`, `lds` and ld apart. Images have one slice. Where the next
-// transform works in their place, `expect` writes zeros around w g / e.
+// Kernels (THREADS threads a block, EACH pixels at once for each thread)
+//   expect       e = max(H f + b, floor), the expected counts; w g / e replaces it; the divergence of the counts from e
+//   advance      the multiplicative step, and the point extrapolated along the last move (scaled heavy ball)
+// `sums`: the divergence; |move|^2, |scene|^2. The host does not wait for an iteration: `control` has its parameters and
+// receives its numbers; once the run has ended, an iteration changes nothing. H f and the transpose's result are views of
+// the torus: volumes (planes, slices, rows, cols), `stride`, `lds` and ld apart. Images have one slice. If the next
+// transform works in place, `expect` writes zeros around w g / e.
 
 #include "reduce.cuh"
 
@@ -18,11 +18,11 @@ constexpr int SUMS = 3, OF_EXPECT = 1;
 
 // Places in `control`. PREVIOUS: the last divergence. SINCE: iterations since it rose.
 constexpr int DONE = 0, COUNT = 1, TOLERANCE = 2, LIMIT = 3, FLOOR = 4, PREVIOUS = 5, SINCE = 6, CONTROL = 7;
-constexpr int BATCH = 10, RECORD = 2;  // most iterations between two looks of the host; the divergence and the change
-constexpr int EACH = 4;  // pixels of a row that a thread takes at once, 32 apart
+constexpr int BATCH = 10, RECORD = 2;  // largest number of iterations between two reads by the host; divergence and change
+constexpr int EACH = 4;  // pixels of a row for each thread at once, 32 apart
 
-// each(slice of all planes, row, col, from, known) for this thread's pixels: `from`, where they lie in images with gaps; known:
-// of the image, or beyond it, up to row `high` and column `wide`. A warp takes parts of rows: no pixel costs a division.
+// Calls each(slice of all planes, row, col, from, known) for this thread's pixels. `from`: their index in images with gaps;
+// known: of the image, or beyond it, up to row `high` and column `wide`. A warp has parts of rows: no pixel costs a division.
 template <class F>
 __device__ __forceinline__ void pixels(index_t ld, index_t lds, index_t stride, int planes, unsigned slices, unsigned rows,
                                        unsigned cols, unsigned high, unsigned wide, F each) {
@@ -74,8 +74,8 @@ expect(real* __restrict__ hf, long long ldhf, long long lds, long long stride, i
     if (!(absolute(divergence) < infinite) || change <= control[TOLERANCE] || n >= control[LIMIT]) control[DONE] = 1;
 }
 
-// The scene `f` and the point take the place of those before. Rows of f, and of `sensitivity` (0: not seen), are ldf apart,
-// those of the point ldpoint, `deep` a slice: whole lines of the cache, for to write others takes four times as long.
+// Replaces the scene `f` and the point. Rows of f and of `sensitivity` (0: not seen) are ldf apart, those of the point
+// ldpoint, with `deep` rows a slice: whole cache lines, since writing parts of lines takes four times as long.
 extern "C" __global__ void __launch_bounds__(THREADS)
 advance(const real* __restrict__ top, long long ldtop, long long lds, long long stride, int planes, unsigned slices,
         unsigned rows, unsigned cols, real* __restrict__ point, long long ldpoint, long long deep,
@@ -93,7 +93,7 @@ advance(const real* __restrict__ top, long long ldtop, long long lds, long long 
         mine[0] += (double)moved * moved;
         mine[1] += (double)now * now;
         f[at] = now;
-        // Not down to zero, from which no product returns.
+        // Not down to zero: multiplicative steps could not raise it again.
         const real x = maximum(now + a * moved, kept * now);
         point[here] = x < low ? low : x > high ? high : x;
     });

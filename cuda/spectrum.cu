@@ -1,19 +1,19 @@
 // Spectra on a torus: of a PSF, and products and quotients with them, each in one pass over its arrays.
 //
-// The simple version multiplies by a symbol, its conjugate and 1 / n and copies: five passes, where `multiply` is one.
+// The simple version multiplies by a symbol, its conjugate and 1 / n and copies: five passes, where `multiply` has one.
 //
 // Kernels
 //   multiply     spectra by one symbol, complex or real, or by its conjugate, and by a number, in place
 //   lines, columns   the spectrum of a PSF, in double precision, by rows and then by columns
 //   quotient     conj(h) / (|h|^2 + lambda), complex or real
-//   totals       rho |k|^2 + lambda (a + b)^order, where a and b are |1 - e^(i omega)|^2 along either axis, and the largest
-//   reciprocals  of those, or of what is the least that counts compared with the largest
-// Bytes: multiply reads and writes the spectra and reads the symbol once for each block of spectra.
+//   totals       rho |k|^2 + lambda (a + b)^order, where a and b are |1 - e^(i omega)|^2 along each axis; and the largest
+//   reciprocals  the reciprocals of the totals, which are raised to a least value relative to the largest
+// Bytes: multiply reads and writes the spectra, and reads the symbol once for each block of spectra.
 //
-// A PSF of m x n is small compared with the torus: its spectrum is m sums of n terms for each column of frequencies and
-// then one of m terms for each frequency, added up directly. That is 4 m double-precision operations a frequency and writes
-// nothing but the spectrum, where a transform moves zeros in double precision, rolls them and converts what comes out.
-// The factors e^(-2 pi i k / L) come from k mod L, an integer, so that nothing is lost for large k.
+// A PSF of m x n is small compared with the torus. Its spectrum is m sums of n terms for each column of frequencies and
+// then one sum of m terms for each frequency, added up directly. That takes 4 m double-precision operations a frequency and
+// writes only the spectrum. A transform would move zeros in double precision, shift them and convert the result.
+// The factors e^(-2 pi i k / L) come from k mod L, an integer, so that no digits are lost for large k.
 
 constexpr int THREADS = 256;
 
@@ -33,14 +33,14 @@ multiply(real* spectra, int planes, long long plane, const real* by, int complex
 
 // ---------------------------------------------------------------- a PSF's spectrum
 
-constexpr int TAPS = 32;   // rows of the PSF whose factors lie in shared memory at a time
-constexpr int ROWS = 8;    // rows of frequencies of a block, for which a number of `lines` is read once
+constexpr int TAPS = 32;   // rows of the PSF whose factors are in shared memory at a time
+constexpr int ROWS = 8;    // rows of frequencies of a block, which share one read of a number of `lines`
 
 struct complex_t {
     double re, im;
 };
 
-// e^(-2 pi i turns / length), turns taken modulo the length.
+// e^(-2 pi i turns / length), with turns taken modulo the length.
 __device__ __forceinline__ complex_t turn(long long turns, unsigned length) {
     turns %= (long long)length;
     complex_t e;
@@ -66,8 +66,8 @@ lines(const double* h, int m, int n, int origin, unsigned length, unsigned first
     }
 }
 
-// The sum over i of line i times e^(-2 pi i (i - origin) (begin + k) / length) for k < rows and each l < half: into
-// `spectrum`, its squared modulus into `power`, or its real part into `symbol`; two of them are null. Blocks (columns of
+// The sum over i of line i times e^(-2 pi i (i - origin) (begin + k) / length) for k < rows and each l < half: to
+// `spectrum`, its squared modulus to `power`, or its real part to `symbol`; two of the three are null. Blocks (columns of
 // frequencies / THREADS, rows of frequencies / ROWS).
 extern "C" __global__ void __launch_bounds__(THREADS)
 columns(const double* line, int m, int origin, unsigned length, unsigned begin, unsigned rows, unsigned half, real* spectrum,
@@ -104,7 +104,7 @@ columns(const double* line, int m, int origin, unsigned length, unsigned begin, 
         }
 }
 
-// |k|^2 comes from `k`, or is `power` if there is no k. Into a zero: the bits of the largest total, none being negative.
+// |k|^2 comes from `k`, or from `power` if there is no k. The bits of the largest total, none negative, go into a zero.
 extern "C" __global__ void __launch_bounds__(THREADS)
 totals(double* total, unsigned long long* most, const real* k, const double* power, const double* down, const double* across,
        unsigned cols, long long count, double rho, double lambda, int order) {
@@ -128,7 +128,7 @@ reciprocals(real* out, const double* total, const unsigned long long* most, long
         out[i] = (real)(1 / maximum(total[i], floor));
 }
 
-// Zero where h and lambda are.
+// The quotient is zero if both h and lambda are zero.
 extern "C" __global__ void __launch_bounds__(THREADS)
 quotient(const real* h, long long count, int complex_symbol, real lambda, real* out) {
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {

@@ -1,13 +1,13 @@
 // The first scene: an image smoothed by a Gaussian, along one axis at a time, and continued by its edge pixels.
 //
-// The simple version is a filter from a library for each axis, a pad for each side, and a division: a dozen passes. Here
-// there are two launches, `smooth` along the rows' axis and then along the other, the second of which writes the continued
-// scene; with a radius of 0 it only continues. Bytes: each reads and writes an image once; neighbours lie in the caches.
+// The simple version is a library's filter for each axis, a pad for each side, and a division: a dozen passes. Here
+// two launches of `smooth` filter along one axis each, and the second one also continues the
+// scene; with a radius of 0 it only continues. Bytes: each reads and writes an image once; neighbours are in the caches.
 
 constexpr int THREADS = 256;
 constexpr int MOST_RADIUS = 127;
 
-// out, planes of high x wide whose pixel (top, left) is the image's first, is x smoothed along an axis times `scale`.
+// out: planes of high x wide whose pixel (top, left) is the image's first one: x smoothed along an axis, times `scale`.
 extern "C" __global__ void __launch_bounds__(THREADS)
 smooth(real* out, int planes, unsigned high, unsigned wide, int top, int left, const real* x, long long ldx, long long stride,
        int rows, int cols, int axis, int wraps, int radius, double sigma, double scale) {

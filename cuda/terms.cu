@@ -1,15 +1,15 @@
-// The value of a penalty: the sum over pixels of a norm of the differences of their neighbours, in one pass.
+// The value of a regularizer: the sum over pixels of a norm of differences of neighbouring pixels, in one pass.
 //
 // The simple version is an array for the scene with a border, one for each difference, their squares, and roots: some
-// twenty passes and launches. Here a thread makes the differences of its pixel, in all channels, and adds up what they
-// count. Bytes: the scene, once.
+// twenty passes and launches. Here a thread computes the differences at its pixel, in all channels, and adds up
+// their contributions. Bytes: the scene, once.
 
 #include "differences.cuh"
 #include "reduce.cuh"
 
 constexpr int THREADS = 256;
 
-// What the differences of a pixel count; x points to it in the first channel, channels lie `plane` apart.
+// The contribution of a pixel's differences; x points to its first channel, channels are `plane` apart.
 template <int KIND>
 __device__ __forceinline__ double counts(const real* x, index_t plane, int channels, const Place& o, int row, int col,
                                          int rows, int cols, int norm, int wraps) {
@@ -29,7 +29,7 @@ __device__ __forceinline__ double counts(const real* x, index_t plane, int chann
     return norm == VECTOR_NORM ? (double)square_root(power) : sum;
 }
 
-// The sum over scenes x of `channels` planes of rows x cols each, which are periodic if `wraps`, into out[0]. `kind` is the
+// The sum over scenes x of `channels` planes of rows x cols each, which are periodic if `wraps`, to out[0]. `kind` is the
 // number of differences: 1 identity, 2 gradient, 3 hessian.
 extern "C" __global__ void __launch_bounds__(THREADS)
 value(const real* x, int scenes, int channels, int rows, int cols, int kind, int norm, int wraps, double* out, double* partial,

@@ -1,19 +1,19 @@
 // Transpose of a row-major matrix, and the mirror of its lower triangle; any size and leading dimension.
 //
-// Kernels (256 threads; one block a square tile of 256 bytes a side, numbered in one dimension by rows of tiles:
+// Kernels (256 threads; one block for each square tile of 256 bytes a side, numbered in one dimension by rows of tiles:
 //          float32 64 x 64 elements by 64 x 4 threads, float64 32 x 32 by 32 x 8)
-//   transpose            b = a', out of place, one block a tile of a
+//   transpose            b = a', out of place, one block for each tile of a
 //   transpose_in_place   a = a', square: the block of an upper tile swaps it with its mirror image
 //   transpose_mirror     the strictly upper triangle becomes the transpose of the lower one
-// Operations: none. Bytes: read every element once, write it once (mirror: half of that), in rows of
-//   256 bytes on both sides, because a tile turns in shared memory. The simple version, b[j][i] = a[i][j], walks one
-//   of the two with a stride of a row, and moves 32 bytes for each element there. A tile's rows are one element longer
-//   than needed, so that a column of it lies in different banks; swapping two tiles at once needs no second matrix.
+// Operations: none. Bytes: every element is read once and written once (mirror: half of them), in rows of
+//   256 bytes on both sides, because a tile is transposed in shared memory. The simple version, b[j][i] = a[i][j], accesses
+//   one of the two with a stride of a row, and moves 32 bytes for each element there. A tile's rows are one element longer
+//   than needed, so that its columns are in different banks; swapping two tiles at once needs no second matrix.
 // Source: M. Scarpino, "OpenCL in Action", Manning 2012, chapter 12 (tile pairs over the upper triangle).
 
 constexpr int SIDE = 256 / sizeof(real), ROWS = 256 / SIDE;
 
-// The tile with the given corner, to shared memory and back; what lies outside the matrix is left alone.
+// Copy the tile with the given corner to shared memory, and back; elements outside the matrix are skipped.
 __device__ inline void read_tile(real (&tile)[SIDE][SIDE + 1], const real* x, index_t ld, index_t row0, index_t col0,
                                  index_t rows, index_t cols) {
     const index_t col = col0 + threadIdx.x;
@@ -21,7 +21,7 @@ __device__ inline void read_tile(real (&tile)[SIDE][SIDE + 1], const real* x, in
         if (row0 + i < rows && col < cols) tile[i][threadIdx.x] = x[(row0 + i) * ld + col];
 }
 
-// The transpose of a tile; `above` writes nothing but what lies strictly above the diagonal.
+// Writes the transpose of a tile; with `above` only its elements strictly above the diagonal.
 __device__ inline void write_turned(const real (&tile)[SIDE][SIDE + 1], real* x, index_t ld, index_t row0,
                                     index_t col0, index_t rows, index_t cols, bool above = false) {
     const index_t col = col0 + threadIdx.x;

@@ -1,23 +1,23 @@
 // GETS, the inverse of a lower triangular matrix: its diagonal blocks. The rest is products, level by level:
 // with L11^-1 and L22^-1 known, the block below them becomes -L22^-1 (L21 L11^-1).
 //
-// The simple version: a thread for each column of the inverse substitutes down it, row after row. What each step buys:
-//   - All diagonal blocks at once, each in shared memory, 32 x 32 of it in registers; from there on only products.
-//   - A solution for few right-hand sides in one launch: blocks of threads wait for each other's part by counters, with
-//     their next tile of L already on the way, and multiply by inverted diagonal blocks instead of dividing.
+// The simple version: a thread for each column of the inverse substitutes down the column, row by row. What each step gains:
+//   - All diagonal blocks at once, each in shared memory, 32 x 32 of it in registers; the rest is only products.
+//   - A solution for few right-hand sides in one launch: blocks of threads wait for each other's part by counters, while
+//     their next tile of L is being loaded, and multiply by inverted diagonal blocks instead of dividing.
 //
 // Operations: LEAF^2 / 3 an element of the diagonal blocks; n^3 / 3 in all. Bytes: the lower halves of the blocks in,
 // the whole blocks out. Dynamic shared memory: LEAF * LEAF_PITCH elements. substitute: n^2 a right-hand side, L once.
-// Source: the GETS kernel of the thesis, by blocks; N. J. Higham, Accuracy and Stability, 2nd ed., sec. 14.2.
+// Source: the GETS kernel of the thesis, in blocks; N. J. Higham, Accuracy and Stability, 2nd ed., sec. 14.2.
 
 extern __shared__ vector_t memory[];
 
 constexpr int SUBSTITUTE_THREADS = 512;
 constexpr int SUBSTITUTE_BYTES = LEAF * LEAF * sizeof(real);
 
-// x[b] = inverse of the b-th diagonal block of l; x holds LEAF x LEAF blocks one after another, each filled up with
-// zeros above the diagonal and with the identity beyond the end of l. `failed` becomes the least index of a diagonal
-// element that has no reciprocal. Grid: a block of LEAF_THREADS for each diagonal block.
+// x[b] = inverse of the b-th diagonal block of l; x has consecutive LEAF x LEAF blocks, each with
+// zeros above the diagonal and the identity beyond the end of l. `failed` becomes the least index of a diagonal
+// element that has no reciprocal. Grid: one block of LEAF_THREADS for each diagonal block.
 extern "C" __global__ void __launch_bounds__(256, 1)
 invert_blocks(const real* l, long long ldl, long long n, int unit_diagonal, real* x, int* failed) {
     leaf_t* s = (leaf_t*)memory;
@@ -46,8 +46,8 @@ extern "C" __global__ void __launch_bounds__(256) clear_upper(real* a, long long
     for (index_t j = i + 1 + threadIdx.x; j < n; j += 256) a[i * lda + j] = 0;
 }
 
-// The diagonal blocks of a from `blocks`, as invert_blocks writes them. Grid: (diagonal blocks, LEAF / PUT_ROWS) blocks
-// of 256 threads.
+// Copies the diagonal blocks of a from `blocks`, in the form of invert_blocks. Grid: (diagonal blocks, LEAF / PUT_ROWS)
+// blocks of 256 threads.
 constexpr int PUT_ROWS = 16;
 extern "C" __global__ void __launch_bounds__(256) put_blocks(real* a, long long lda, long long n, const real* blocks) {
     const index_t k = (index_t)blockIdx.x * LEAF;
@@ -63,16 +63,16 @@ extern "C" __global__ void __launch_bounds__(256) check_lower(const real* a, lon
         if (!isfinite(a[i * lda + j])) *overflow = 0;
 }
 
-// Wait until `done` exceeds `count`: until that many blocks of the solution, and one more, have been written.
+// Waits until `done` exceeds `count`: until that many blocks of the solution, and one more, have been written.
 __device__ __forceinline__ void wait_for(const unsigned* done, unsigned count) {
     if (threadIdx.x == 0)
         while (acquire(done) <= count) continue;
     __syncthreads();
 }
 
-// L x = b, or L' x = b: x (n x columns, contiguous) from the right-hand sides in it, with the inverses of the diagonal
-// blocks that invert_blocks made. A block takes the next diagonal block of the next right-hand side by a ticket, so that
-// those it waits for have started; while it waits for one, its tile of L is on the way. `counters`: 1 + columns zeros.
+// Solves L x = b or L' x = b: x (n x columns, contiguous) initially holds the right-hand sides; `inverses` of the diagonal
+// blocks are those of invert_blocks. A block takes the next diagonal block of the next right-hand side by a ticket, so that
+// the blocks it waits for have started; while it waits, its tile of L is loaded. `counters`: 1 + columns zeros.
 // Grid: ceil(n / LEAF) * columns blocks of SUBSTITUTE_THREADS; SUBSTITUTE_BYTES of dynamic shared memory.
 extern "C" __global__ void __launch_bounds__(SUBSTITUTE_THREADS, 1)
 substitute(const real* l, long long ldl, long long n, const real* inverses, real* x, long long columns, int trans,
@@ -112,7 +112,7 @@ substitute(const real* l, long long ldl, long long n, const real* inverses, real
         __syncthreads();
     }
 
-    // What is left of the right-hand side, in part[0]; then the inverse of the diagonal block times that.
+    // The remaining right-hand side in part[0], then the inverse of the diagonal block times it.
     loads_done();
     if (trans) {
         part[group][column] = sum[0];

@@ -1,19 +1,19 @@
 // The residual of the normal equations of a blur that wraps, from spectra alone.
 //
 // The simple version blurs the scene, blurs the difference back and takes two norms: three transforms and their inverses.
-// By Parseval's theorem the norms are sums over the spectra of the scene and the image, so that only Hf, which the caller
-// wants, is transformed back.
+// By Parseval's theorem, the norms are sums over the spectra of the scene and the image, so only Hf, which the caller
+// needs, is transformed back.
 //
-//   measured of a scene's and an image's spectra, h f and the sums of squares of conj(h) (g - h f) - lambda f and
-//            conj(h) g: the residual of the normal equations and its right-hand side
+//   measured   from a scene's and an image's spectra: h f, and the sums of squares of conj(h) (g - h f) - lambda f and
+//              conj(h) g, the residual of the normal equations and its right-hand side
 // Bytes: reads both spectra, writes one, and reads h once for each block of spectra.
 
 #include "reduce.cuh"
 
 constexpr int THREADS = 256;
 
-// f becomes h f times `scale`. Columns of half spectra stand for their conjugates, too, but for the first and, where
-// `even`, the last.
+// f becomes h f times `scale`. Columns of half spectra also represent their conjugates, except the first one and, if
+// `even`, the last one.
 extern "C" __global__ void __launch_bounds__(THREADS)
 measured(real* f, const real* g, const real* h, int planes, long long plane, unsigned half, int even, real lambda, real scale,
          double* sums, double* partial, unsigned* tickets) {

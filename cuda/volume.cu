@@ -1,15 +1,15 @@
-// Along the first axis of a volume's spectrum: transform, multiply by a symbol, transform back, in one pass.
+// Along the first axis of a volume's spectrum: transform, multiplication by a symbol, and inverse transform in one pass.
 //
-// The simple version makes three: a transform there, a product, a transform back, each of which reads and writes a whole
-// torus. Here a block holds columns of numbers in shared memory from the first transform to the last. It reads the slices that
-// the volume has and writes those that are wanted: none of zeros. Slices that mirror others are read from those, or added to
-// them, and need no transform of their own.
+// The simple version makes three passes (transform, product, inverse transform), each of which reads and writes a whole
+// torus. Here a block holds columns of numbers in shared memory from the first transform to the last. It reads the slices of
+// the volume and writes the requested ones; slices of zeros are not moved. Slices that mirror others are read from those, or
+// added to them, and need no transform of their own.
 //
 // Kernel (blocks of columns x THREADS / columns threads)
-//   depth   slices `given` in, `wanted` out, of a torus with as many as the product of the stages' radices
-// Bytes: the slices given and wanted once each, the symbol once.
-// The forward stages decimate in frequency and leave the numbers in the order of reversed digits, the backward ones
-// take them from there, so that both work in place and nothing is reordered: the symbol is read in that order.
+//   depth   `given` slices in, `wanted` slices out, of a torus whose length is the product of the stages' radices
+// Bytes: the given and the wanted slices once each, the symbol once.
+// The forward stages decimate in frequency and leave the numbers in the order of reversed digits. The backward stages
+// start from that order, so both work in place and nothing is reordered: the symbol is read in that order.
 
 #include "mirror.cuh"
 
@@ -25,7 +25,7 @@ __device__ __forceinline__ number times(number a, real re, real im) {
     return {a.re * re - a.im * im, a.re * im + a.im * re};
 }
 
-// The transform of R numbers, root[k] = e^(-2 pi i k / R); BACK: with the roots' conjugates.
+// The transform of R numbers, with root[k] = e^(-2 pi i k / R); BACK: with the roots' conjugates.
 template <int R, bool BACK> __device__ __forceinline__ void transform(number (&a)[R], const number (&root)[R]) {
     if constexpr (R % 2 == 0) {
         number half[2][R / 2];
@@ -66,7 +66,7 @@ template <int R, bool BACK> __device__ __forceinline__ void stage(number* tile, 
     number root[R], a[R];
     UNROLL for (int q = 0; q < R; ++q) root[q] = turns[q * (length / R)];
     for (unsigned i = threadIdx.y; i < length / R; i += blockDim.y) {
-        const unsigned block = (i + 0.5f) * per, j = i - block * m;  // i / m: i is below 2^20
+        const unsigned block = (i + 0.5f) * per, j = i - block * m;  // i / m; i is below 2^20
         number* at = tile + (block * n + j) * blockDim.x + threadIdx.x;
         UNROLL for (int q = 0; q < R; ++q) {
             const number turn = turns[BACK ? j * q * share : 0];
@@ -89,9 +89,9 @@ template <bool BACK> __device__ __forceinline__ void stage_of(unsigned radix, nu
     else stage<7, BACK>(tile, turns, length, n);
 }
 
-// spectra, by: slices of `plane` numbers. Those given are continued to `filled`, `before` of them before the first; those
-// wanted were to `reached`, `ahead` of them. `stages` radices, four bits each, the first lowest. Shared memory: `length`
-// rows of blockDim.x numbers, as many numbers and as many unsigned.
+// spectra, by: slices of `plane` numbers. The given slices are continued to `filled`, with `before` of them before the first;
+// the wanted ones were continued to `reached`, with `ahead` of them. `stages` radices of four bits each, the first one lowest.
+// Shared memory: `length` rows of blockDim.x numbers, as many numbers and as many unsigned.
 extern "C" __global__ void __launch_bounds__(THREADS)
 depth(real* spectra, unsigned given, unsigned before, unsigned filled, unsigned wanted, unsigned ahead, unsigned reached,
       unsigned length, long long radices, int stages, long long plane, const real* by, int complex_symbol, int conjugate,

@@ -225,7 +225,7 @@ SEEDED += [partial(deblur.posterior_std, Problem(BLUR, 0.1), noise=0.1, method="
         (lambda: deblur.psf.gaussian(3, "1"), "positive finite number, not '1'"),
         (lambda: deblur.psf.parse(PSF), r"form or file must be text, not array\("),
         (lambda: deblur.tiled(None, PSF, 1e-2), "the image must be an array, not None"),
-        (lambda: deblur.tiled(np.ma.array(IMAGE, mask=IMAGE > 0.5), PSF, 1e-2), "mask is not served by tiles"),
+        (lambda: deblur.tiled(np.ma.array(IMAGE, mask=IMAGE > 0.5), PSF, 1e-2), "tiles do not support mask"),
         (lambda: deblur.data.load([]), r"unknown sample image \[\]"),
         (lambda: deblur.image.write("x.png", range(3)), r"an image is .*shape \(3,\)"),
         (lambda: deblur.tiled(IMAGE, 1.0, 1e-2), r"psf must be a non-empty .* not shape \(\)"),

@@ -65,7 +65,7 @@ ODD = {
     f"{RUN} --stop consensus": "--stop 'consensus' belongs to --method 'richardson-lucy'",
     f"{RUN} --workers 2": "--workers does nothing here: OUT is no .zarr",
     "reconstruct g.tif -o o.zarr --psf box:3 --bits 8": "--bits does nothing here",
-    "reconstruct g.tif -o s3://bucket/o.zarr --psf box:3": "is no path of this machine",
+    "reconstruct g.tif -o s3://bucket/o.zarr --psf box:3": "is not a path on this machine",
     "reconstruct g.tif -o o.zarr --psf box:3 --tolerance 2": "between 0 and 1",
     f"reconstruct g.tif -o o.zarr --psf box:3 --memory {'9' * 400}": "8GB or 512MiB",
     "plan --shape 9x9 --psf box:3 --lam 1 --memory 0": "a size such as 8GB or 512MiB is needed, not '0'",

@@ -1,8 +1,8 @@
-"""Denoisers for plug and play: this project's own, scikit-image's, and BM3D where it is installed.
+"""Denoisers for plug and play: this project's, scikit-image's, and BM3D if it is installed.
 
-Each is a function of an image, (P, Q) or (P, Q, C), and the standard deviation of the noise in it, and returns an
-image of the same shape; values are not clipped, and may lie on any scale. Any function of that form may be given
-to ``method="pnp"``.
+Each is a function of an image, (P, Q) or (P, Q, C), and the standard deviation of its noise, and returns an
+image of the same shape. Values may be on any scale and are not clipped. ``method="pnp"`` takes any function of this
+form.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from . import patches
 
 
 def collaborative(image: Array, sigma: float) -> Array:
-    """Collaborative filtering of groups of similar patches; see `deblur.denoise.patches`.
+    """Denoise by collaborative filtering of groups of similar patches; see `deblur.denoise.patches`.
 
-    NumPy or CuPy. Hard thresholding gives a first estimate; its groups and its spectrum serve a Wiener filter.
+    NumPy or CuPy. Hard thresholding gives a first estimate. A Wiener filter then uses its groups and its spectrum.
     """
     if not sigma > 0:
         return image.copy()
@@ -33,13 +33,13 @@ def collaborative(image: Array, sigma: float) -> Array:
 
 
 def _colours(image: Array) -> Array:
-    """The matrix of the opponent colours of an image."""
+    """Return the matrix of the opponent colours of an image."""
     count = 1 if image.ndim == 2 else image.shape[-1]
     return get_xp(image).asarray(patches.opponent(count).astype(image.dtype))
 
 
 def _collaborative(image: Array, variances: Array, colours: Array, grouped: Callable[[Array], patches.Groups]) -> Array:
-    """`collaborative` for noise with these variances of a patch's coefficients."""
+    """Denoise as `collaborative`, for noise with these variances of a patch's coefficients."""
     xp = get_xp(image)
     planes = image[None] if image.ndim == 2 else xp.moveaxis(image, -1, 0)
     planes = patches.mixed(colours, planes)
@@ -52,7 +52,7 @@ def _collaborative(image: Array, variances: Array, colours: Array, grouped: Call
 
 
 def repeated(denoiser: Callable[[Array, float], Array], like: Array) -> Callable[[Array, float], Array]:
-    """A denoiser for many images like this one: on a GPU, `collaborative` is replayed as a graph."""
+    """Return a denoiser for many images like this one: on a GPU, `collaborative` is replayed as a graph."""
     if denoiser is not collaborative or not is_cupy(like):
         return denoiser
     groups = patches.Groups(like if like.ndim == 2 else like[..., 0])
@@ -60,10 +60,10 @@ def repeated(denoiser: Callable[[Array, float], Array], like: Array) -> Callable
 
 
 class _Replayed:
-    """`collaborative` for images of one shape. The next call overwrites the result."""
+    """`collaborative` for images of one shape, as a graph. The next call overwrites the result."""
 
     def __init__(self, like: Array, groups: patches.Groups) -> None:
-        # The graph reads these, and the tables of the groups.
+        # The graph reads these arrays, and the tables of the groups.
         variances, colours = cupy.empty(groups.side**2, np.float64), _colours(like)
         self._variances = variances
         self._replay = Repeated(lambda image: _collaborative(image, variances, colours, groups.of), 1)
@@ -76,7 +76,7 @@ class _Replayed:
 
 
 def _on_host(function: Callable[[np.ndarray, float], np.ndarray]) -> Callable[[Array, float], Array]:
-    """A NumPy denoiser that also takes CuPy arrays: the image is copied to the host and back."""
+    """Make a NumPy denoiser take CuPy arrays, too: the image is copied to the host, and the result back."""
 
     @wraps(function)
     def denoise(image: Array, sigma: float) -> Array:
@@ -93,7 +93,7 @@ def _channels(image: np.ndarray) -> dict[str, Any]:
 
 @_on_host
 def nlm(image: np.ndarray, sigma: float) -> np.ndarray:
-    """Non-local means (Buades, Coll & Morel 2005), by scikit-image."""
+    """Denoise by non-local means (Buades, Coll & Morel 2005), with scikit-image."""
     from skimage.restoration import denoise_nl_means
 
     return denoise_nl_means(image, patch_size=5, patch_distance=9, h=0.8 * sigma, sigma=sigma, **_channels(image))
@@ -101,7 +101,7 @@ def nlm(image: np.ndarray, sigma: float) -> np.ndarray:
 
 @_on_host
 def wavelet(image: np.ndarray, sigma: float) -> np.ndarray:
-    """Wavelet thresholding (BayesShrink), averaged over shifts of the image, by scikit-image and PyWavelets."""
+    """Denoise by wavelet thresholding (BayesShrink), averaged over shifts, with scikit-image and PyWavelets."""
     from skimage.restoration import denoise_wavelet
 
     options = {"sigma": sigma, "wavelet": "db2", "method": "BayesShrink", "rescale_sigma": False}
@@ -114,7 +114,7 @@ def wavelet(image: np.ndarray, sigma: float) -> np.ndarray:
 
 @_on_host
 def tv(image: np.ndarray, sigma: float) -> np.ndarray:
-    """Total variation (Chambolle 2004), by scikit-image."""
+    """Denoise by total variation (Chambolle 2004), with scikit-image."""
     from skimage.restoration import denoise_tv_chambolle
 
     return denoise_tv_chambolle(image, weight=1.2 * sigma, **_channels(image))
@@ -122,10 +122,10 @@ def tv(image: np.ndarray, sigma: float) -> np.ndarray:
 
 @_on_host
 def bilateral(image: np.ndarray, sigma: float) -> np.ndarray:
-    """The bilateral filter (Tomasi & Manduchi 1998), by scikit-image."""
+    """Denoise by the bilateral filter (Tomasi & Manduchi 1998), with scikit-image."""
     from skimage.restoration import denoise_bilateral
 
-    # It takes images from 0 to 1 only, and mixes colours too freely.
+    # scikit-image's filter takes images from 0 to 1 only, and mixes colours too strongly.
     low, high = float(image.min()), float(image.max())
     size = (high - low) or 1.0
     options = {"sigma_color": 2 * sigma / size, "sigma_spatial": 1.5, "mode": "edge"}
@@ -136,13 +136,13 @@ def bilateral(image: np.ndarray, sigma: float) -> np.ndarray:
 
 @_on_host
 def bm3d(image: np.ndarray, sigma: float) -> np.ndarray:
-    """BM3D, by the package of its authors (its licence is for non-commercial use)."""
+    """Denoise by BM3D, with its authors' package, whose licence is for non-commercial use."""
     import bm3d
 
     return bm3d.bm3d(image, sigma) if image.ndim == 2 else bm3d.bm3d_rgb(image, sigma)
 
 
-#: name: (the denoiser, the module that it needs, how to install that)
+#: name: (denoiser, module that it needs, package to install)
 _TABLE: dict[str, tuple[Callable[[Array, float], Array], str | None, str]] = {
     "collaborative": (collaborative, None, ""),
     "nlm": (nlm, "skimage", "scikit-image"),
@@ -154,12 +154,12 @@ _TABLE: dict[str, tuple[Callable[[Array, float], Array], str | None, str]] = {
 
 
 def is_named(denoiser: Any) -> bool:
-    """Whether a denoiser is in the table; all of those take images on any scale."""
+    """Return whether a denoiser is in the table; all of these take images on any scale."""
     return any(denoiser is function for function, _, _ in _TABLE.values())
 
 
 def get(name: str) -> Callable[[Array, float], Array]:
-    """The denoiser of that name.
+    """Return the denoiser of that name.
 
     Parameters
     ----------
@@ -168,14 +168,14 @@ def get(name: str) -> Callable[[Array, float], Array]:
     Returns
     -------
     callable
-        ``denoise(image, sigma)``: see `deblur.denoise.denoisers`.
+        ``denoise(image, sigma)``; see `deblur.denoise.denoisers`.
 
     Raises
     ------
     ValueError
-        For a name that is not known.
+        If the name is unknown.
     ImportError
-        If the package that it needs is not installed; the message says which.
+        If the package that it needs is not installed.
     """
     check_choice(name, _TABLE, "denoiser")
     function, module, package = _TABLE[name]

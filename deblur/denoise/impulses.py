@@ -1,4 +1,4 @@
-"""Which pixels are impulses: dead, saturated, or hit by salt and pepper."""
+"""Detection of impulses: pixels that are dead, saturated, or hit by salt-and-pepper noise."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 
 from ..device import Array, asnumpy, check_finite, get_xp, unwrapped
 
-_WINDOW = 7  # pixels a side of the window for the local scatter
-_FAR, _FAR_EXTREME = 10.0, 4.0  # least distance in local scatters; of pixels at an end of the range
+_WINDOW = 7  # side, in pixels, of the window for the local scatter
+_FAR, _FAR_EXTREME = 10.0, 4.0  # least distance in local scatters; the second for pixels at an end of the range
 _FLOOR, _FLOOR_EXTREME = 0.08, 0.02  # least distance as a fraction of the frame's range
 _CLUSTER = 3  # neighbours of equal value that an impulse may have
-_OFTEN, _SHARE = 8, 1e-3  # pixels, and their fraction of the frame, that a set value has at least
-_SPIKE, _NEAR = 5, 50  # a set value occurs so many times as often as so many next values on either side
+_OFTEN, _SHARE = 8, 1e-3  # least number of pixels with a set value, and their least fraction of the frame
+_SPIKE, _NEAR = 5, 50  # how many times as often a set value occurs as adjacent values; their number on each side
 
 
 def detect(g: Array) -> Array:
-    """Impulses of a blurred image, and dead rows and columns: pixels that neither blur nor noise explains.
+    """Return impulses of a blurred image, and dead rows and columns: pixels that neither blur nor noise explains.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def detect(g: Array) -> Array:
     Returns
     -------
     mask : (..., M, N) array of bool
-        True at an impulse, and all along a dead row or column.
+        True at an impulse, and on all of a dead row or column.
 
     Raises
     ------
@@ -37,21 +37,21 @@ def detect(g: Array) -> Array:
     Notes
     -----
     A blurred pixel does not stand out alone: some of its eight neighbours are as bright, and some as dark. A pixel
-    is an impulse if it exceeds the second brightest of them, or falls below the second darkest, by 10 times the
-    scatter of the image about its neighbours' medians (the local one or the frame's typical one, whichever is
-    larger) and by 8 % of the frame's range; by 4 times and 2 % if it shares the least or largest value of the
-    frame with two others, as salt, pepper, dead and saturated pixels do. Two impulses may touch, and up to four of
-    one such value.
+    is an impulse if it is above the second brightest of them, or below the second darkest, by 10 times the
+    scatter and by 8 % of the frame's range. The scatter is that of the image about its neighbours' medians, the local
+    or the typical one of the frame, whichever is larger. If the pixel shares the least or largest value of the
+    frame with two others, as salt, pepper, dead and saturated pixels do, 4 times and 2 % suffice. Two impulses may
+    touch, and up to four with one such extreme value.
 
-    Besides, a value that occurs far oftener than the values next to it, and nearly always at pixels that are alone
-    with it, was not measured but set: its pixels are impulses, and pixels of other values must then stand
-    off three times as far. At an end of the range, where clipping heaps up values too, this counts only if the next
-    value is far. It finds impulses in sharpened pictures, whose detail overshoots them.
+    Moreover, a value was set instead of measured if it occurs far more often than adjacent values, and nearly always
+    at pixels that are alone with it. Its pixels are impulses, and pixels of other values must then stand
+    out three times as far. At an end of the range, where clipping also accumulates values, this applies only if the
+    next value is far. It finds impulses in sharpened pictures, whose detail overshoots them.
 
-    *False alarms*: true detail of one pixel, such as stars, specks and dots of small print in a picture that is hardly
-    blurred. Areas that are truly black or white are no impulses, unless they are blots of four pixels or fewer.
-    *Missed*: impulses that differ from their surroundings by less than the distances named, as pepper in a black coat,
-    and those of which more touch. ``benchmarks/bench_noise.py`` measures both.
+    *False alarms*: true detail of one pixel, such as stars, specks and dots of small print in a hardly blurred
+    picture. Areas that are truly black or white are not impulses, unless they have at most four pixels.
+    *Missed*: impulses that differ from their surroundings by less than these distances, such as pepper on a black coat,
+    and larger groups of touching impulses. ``benchmarks/bench_noise.py`` measures both.
     """
     xp = get_xp(g)
     g = unwrapped(g, "the image")
@@ -65,21 +65,21 @@ def detect(g: Array) -> Array:
 
 
 def _dead(g: Array) -> Array:
-    """Which rows of a frame, except the outermost two, differ from the adjacent ones over most of their length."""
+    """Return which rows of a frame, except the outermost two, differ from adjacent rows over most of their length."""
     xp = get_xp(g)
     found = xp.zeros(len(g), bool)
     size = float(g.max() - g.min())
     if min(g.shape) < 8 or not size > 0:
         return found
     for _ in range(16):
-        # A blurred picture is nearly the cubic through two rows on either side.
+        # A blurred picture nearly equals the cubic through two rows on either side.
         off = xp.zeros_like(g)
         off[2:-2] = g[2:-2] - (4 * (g[1:-3] + g[3:-1]) - (g[:-4] + g[4:])) / 6
-        # Not the median alone: half of a row on an edge of the picture differs.
+        # Quartiles, not only the median: on an edge of the picture, half of a row differs.
         low, high = xp.quantile(off, xp.asarray([0.25, 0.75]), axis=1)
         typical = xp.where((low * high > 0) & ~found, xp.minimum(abs(low), abs(high)), 0)
         middle = xp.median(off, axis=1)
-        for other in (xp.roll(middle, 1), xp.roll(middle, -1)):  # they miss by two thirds of it
+        for other in (xp.roll(middle, 1), xp.roll(middle, -1)):  # rows beside a dead one differ by two thirds as much
             share = -other / xp.where(middle == 0, 1, middle)
             typical = xp.where((share > 0.45) & (share < 0.9), typical, 0)
         scatter = float(xp.median(abs(middle))) / 0.6745
@@ -89,11 +89,11 @@ def _dead(g: Array) -> Array:
         found[at] = True
         g = g.copy()
         g[at] = (4 * (g[at - 1] + g[at + 1]) - (g[at - 2] + g[at + 2])) / 6
-    return xp.zeros_like(found)  # 16 lines are a pattern, not a defect
+    return xp.zeros_like(found)  # 16 lines are a pattern, not defects
 
 
 def _mended(g: Array, rows: Array, columns: Array) -> Array:
-    """A frame with its dead rows and columns replaced by the nearest living ones."""
+    """Return a frame with its dead rows and columns replaced by the nearest ones that are not dead."""
     if not bool(rows.any() | columns.any()):
         return g
     for axis, dead in ((0, asnumpy(rows)), (1, asnumpy(columns))):
@@ -117,13 +117,13 @@ def _detect(g: Array) -> Array:
     distance = xp.maximum(g - around[-2], around[1] - g)
     filters = import_module("scipy.ndimage" if xp is np else "cupyx.scipy.ndimage")
     scatter = filters.median_filter(abs(g - 0.5 * (around[3] + around[4])), size=_WINDOW) / 0.6745
-    # Clipped areas show no scatter, and noise at their edges.
+    # Clipped areas have no scatter, and only noise at their edges.
     ends = ((g == low) | (g == high)).astype(g.dtype)
     measured = scatter[filters.uniform_filter(ends, size=_WINDOW) < 0.3]
     typical = xp.median(measured) if measured.size else scatter.max()
     scatter = xp.maximum(scatter, typical)
     found = _set_values(g, alike)
-    # Once set values have been found, other impulses are unlikely: they have to stand out more clearly.
+    # If set values have been found, other impulses are unlikely and must stand out more clearly.
     far = 3.0 if bool(found.any()) else 1.0
     found |= distance > far * xp.maximum(_FAR * scatter, _FLOOR * size)
     need = xp.maximum(_FAR_EXTREME * scatter, _FLOOR_EXTREME * size)
@@ -144,17 +144,17 @@ def _detect(g: Array) -> Array:
 
 
 def _stands_out(g: Array, here: Array, need: Array | None) -> Array:
-    """Which of the pixels `here`, all of one value, do not belong to a blot of more pixels than chance explains.
+    """Return which of the pixels `here`, all of one value, belong to a group small enough to occur by chance.
 
-    With `need`, only those that exceed the second brightest of their neighbours of other values by it (if it is
-    negative: fall below the second darkest); by twice as much where they touch more than one of their value.
+    With `need`, they must also exceed the second brightest neighbour of another value by it (or, if it is negative,
+    fall below the second darkest), and by twice as much if they touch more than one pixel of their value.
     """
     xp = get_xp(g)
     rows, cols = xp.nonzero(here)
     at = rows[:, None] + (xp.arange(25) // 5)[None], cols[:, None] + (xp.arange(25) % 5)[None]
     window = xp.pad(g, 2, mode="reflect")[at]
     value = window[:, 12:13]
-    # Counted within the frame: its mirror image would repeat an impulse near the border.
+    # Counted within the frame, since mirroring would repeat an impulse near the border.
     same = (window == value) & xp.pad(xp.ones(g.shape, bool), 2)[at]
     good = same.sum(axis=1) <= _CLUSTER + 1
     if need is not None:
@@ -170,15 +170,15 @@ def _stands_out(g: Array, here: Array, need: Array | None) -> Array:
 
 
 def _set_values(g: Array, alike: Array) -> Array:
-    """Pixels whose value occurs too often for a blurred picture.
+    """Return the pixels whose value occurs too often for a blurred picture.
 
-    `alike` counts the neighbours of a pixel that have its value.
+    `alike` is the number of neighbours of a pixel with its value.
     """
     xp = get_xp(g)
     values, counts = (asnumpy(a) for a in xp.unique(g, return_counts=True))
     found = xp.zeros(g.shape, bool)
     often = counts >= max(_OFTEN, _SHARE * g.size)
-    # In a clipped frame, noise makes isolated pixels at the end of the range; there the next value is close.
+    # In a clipped frame, noise makes isolated pixels at the end of the range, but then the next value is close.
     often[[0, -1]] &= [_apart(values), _apart(values[::-1])]
     for at in np.nonzero(often)[0]:
         near = np.concatenate([counts[max(at - _NEAR, 0) : at], counts[at + 1 : at + 1 + _NEAR]])
@@ -190,7 +190,7 @@ def _set_values(g: Array, alike: Array) -> Array:
 
 
 def _apart(values: np.ndarray) -> bool:
-    """Whether the first of a frame's sorted values is far from the others."""
+    """Return whether the first of a frame's sorted values is far from the others."""
     if len(values) < 4:
         return False
     gaps = np.abs(np.diff(values[: _NEAR + 2]))

@@ -1,14 +1,14 @@
 """A small U-Net denoiser [1]_, conditioned on the result of the patch-based stage.
 
-The image is split into four of half its size, every other pixel each [2]_, with a fifth plane that holds the
-noise's standard deviation [2]_, and four more of an estimate of the picture whose errors differ from the image's.
-Three levels follow, each of half the sides of the one before: pairs of 3 x 3 convolutions with a rectifier between
-them, whose result is added to their input. The decoder adds the encoder's result at each level. The output is the
-noise, which is subtracted from the image. Without biases the network answers an image twice as bright, of twice the
-noise, with twice the result [3]_, so that pictures may lie on any scale.
+The image is split into four of half its size, with every other pixel each [2]_. A fifth plane holds the noise's
+standard deviation [2]_. Four more planes hold an estimate of the picture whose errors differ from the image's. Three
+levels follow, each with half the sides of the one before. A level has pairs of 3 x 3 convolutions with a rectifier
+between them; the result of a pair is added to its input. The decoder adds the encoder's result at each level. The
+output is the noise, which is subtracted from the image. There are no biases, so an image twice as bright, with twice
+the noise, gives twice the result [3]_, and pictures may be on any scale.
 
-``network.npz`` has the weights, about 1.4 million of 16 bits. ``tools/fit_network.py`` fitted them, and says to
-which pictures; no benchmark here reports what the network makes of one of them.
+``network.npz`` has the weights, about 1.4 million of 16 bits. ``tools/fit_network.py`` fitted them, and lists the
+pictures of the fit; no benchmark reports results of the network for any of them.
 
 References
 ----------
@@ -37,31 +37,31 @@ from ..threads import all_cores, cores, on_cores
 
 WEIGHTS = Path(__file__).with_name("network.npz")
 SHA256 = "5b449045cd404f121c4b30860e79829c0ce7786d0bfae456a3c48dd95c69b703"
-#: The sides of what the network takes are multiples of this.
+#: The sides of the network's input are multiples of this.
 MULTIPLE = 8
 _LEVELS = 3
 _AT = kernels.Constants("network")
-_NOTHING = 1e-5  # moduli below this share of the largest are rounding
-_STRIP, _STRIP_GPU = 1 << 19, 1 << 26  # numbers that are gathered for one product, about
+_NOTHING = 1e-5  # ratio to the largest modulus below which moduli are rounding errors
+_STRIP, _STRIP_GPU = 1 << 19, 1 << 26  # approximate number of values that are gathered for one product
 
 
 @cache
 def _winograd() -> list[np.ndarray]:
-    """Winograd's matrices [4]_: of 6 x 6 pixels, of products, and of the weights of a 3 x 3 convolution."""
+    """Return Winograd's matrices [4]_: for 6 x 6 pixels, for products, and for weights of a 3 x 3 convolution."""
 
-    def values(n: int) -> np.ndarray:  # at six points, infinity the last, of the n coefficients of a polynomial
+    def values(n: int) -> np.ndarray:  # of a polynomial with n coefficients at six points, infinity the last
         return np.vstack([np.vander([0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5)], n, increasing=True), np.eye(n)[-1]])
 
     return [np.kron(a, a) for a in (np.linalg.inv(values(6)).T, values(4).T, values(3))]
 
 
 def read(path: Path = WEIGHTS, sha256: str | None = SHA256) -> dict[str, np.ndarray]:
-    """The weights in a file, float32: convolutions of 1 x 1 as (out, in), 3 x 3 as (out, 9, in), 2 x 2 as (out, in, 4).
+    """Return a file's weights, float32; convolutions are 1 x 1 (out, in), 3 x 3 (out, 9, in), 2 x 2 (out, in, 4).
 
     Raises
     ------
     ValueError
-        If the file's SHA-256 is another.
+        If the file has another SHA-256.
     """
     content = path.read_bytes()
     found = hashlib.sha256(content).hexdigest()
@@ -76,7 +76,7 @@ def read(path: Path = WEIGHTS, sha256: str | None = SHA256) -> dict[str, np.ndar
 
 @cache
 def _weights(device: Device) -> dict[str, Array]:
-    """The weights as matrices on the current device, for products with what is gathered; see `_conv3`."""
+    """Return the weights as matrices on the current device, for products with gathered values; see `_conv3`."""
     weights = read()
     if device.gpu is None:
         convolutions = {name: _winograd()[2] @ w for name, w in weights.items() if w.shape[1] == 9}
@@ -85,12 +85,12 @@ def _weights(device: Device) -> dict[str, Array]:
 
 
 def network(planes: Array, sigma: float, near: Array) -> Array:
-    """Planes (c, P, Q) without their noise, each by itself; NumPy or CuPy.
+    """Return planes (c, P, Q) without their noise, each denoised separately; NumPy or CuPy.
 
     Parameters
     ----------
     planes : (c, P, Q) array
-        On any scale.
+        The noisy planes, on any scale.
     sigma : float
         Standard deviation of the noise.
     near : (c, P, Q) array
@@ -98,14 +98,14 @@ def network(planes: Array, sigma: float, near: Array) -> Array:
 
     Returns
     -------
-    array of the planes' shape and dtype; computed in float32
+    array of the planes' shape and dtype, computed in float32
     """
     size = largest(planes)
     if not (sigma > 0 and size > 0):
         return planes.copy()
 
     def denoised(x: Array, clean: Array) -> Array:
-        if largest(x) <= _NOTHING * size:  # the colours of a grey picture
+        if largest(x) <= _NOTHING * size:  # a colour difference of a grey picture
             return x
         return combined(x, _noise(x, sigma, clean, size).astype(x.dtype, copy=False), b=-size)
 
@@ -115,7 +115,7 @@ def network(planes: Array, sigma: float, near: Array) -> Array:
 
 
 def _noise(x: Array, sigma: float, near: Array, size: float) -> Array:
-    """The noise of a plane (P, Q), all of them over `size`: moduli up to 1, float32."""
+    """Return the noise of a plane (P, Q), relative to `size`, in float32."""
     w = _weights(Device.of(x))
     padded = (x.shape[0] + -x.shape[0] % MULTIPLE, x.shape[1] + -x.shape[1] % MULTIPLE)
     inside: list[Any] = [None if is_cupy(x) else _tiled(np.ones(padded, np.float32))[:1]]
@@ -135,7 +135,7 @@ def _noise(x: Array, sigma: float, near: Array, size: float) -> Array:
 
 
 def _entered(x: Array, near: Array, padded: tuple[int, int], scale: float, level: float) -> Array:
-    """What goes in: a plane and its estimate times `scale`, continued and taken apart, and `level` between them."""
+    """Return the network's input: a plane and its estimate, scaled, padded and split, with `level` between them."""
     if is_cupy(x):
         high, wide = padded[0] // 2, padded[1] // 2
         (x, ldx, _), (near, ldnear, _) = kernels.images(x), kernels.images(near)
@@ -148,7 +148,7 @@ def _entered(x: Array, near: Array, padded: tuple[int, int], scale: float, level
 
 
 def _pairs(x: Array, w: dict[str, Array], name: str, inside: Array) -> Array:
-    """Pairs of convolutions with a rectifier between them, each pair added to what went in."""
+    """Apply pairs of convolutions with a rectifier between them; each pair is added to its input."""
     k = 0
     while f"{name}.{k}.a" in w:
         y = _conv3(x, w[f"{name}.{k}.a"], inside)
@@ -158,19 +158,19 @@ def _pairs(x: Array, w: dict[str, Array], name: str, inside: Array) -> Array:
 
 
 def _product(w: Array, x: Array) -> Array:
-    """A 1 x 1 convolution of (C, P, Q)."""
+    """Apply a 1 x 1 convolution to (C, P, Q)."""
     return product(w, x.reshape(len(x), -1)).reshape(len(w), *x.shape[1:])
 
 
 def _conv3(x: Array, w: Array, inside: Array, to: Array | None = None) -> Array:
-    """A 3 x 3 convolution of (C, P, Q), zero beyond the borders; after a rectifier if it is to be added to `to`.
+    """Apply a 3 x 3 convolution to (C, P, Q), zero beyond the borders; with `to`, rectify x first and add to `to`.
 
-    A GPU gathers the nine neighbours of each pixel, and a matrix product follows. On the CPU 6 x 6 pixels become 4 x 4
-    by Winograd's algorithm, with a quarter of the multiplications. Each strip of tiles belongs to one thread, see
+    A GPU gathers the nine neighbours of each pixel for a matrix product. On the CPU, Winograd's algorithm turns 6 x 6
+    pixels into 4 x 4, with a quarter of the multiplications. Each strip of tiles belongs to one thread, see
     `deblur.threads.all_cores`.
 
     inside : array
-        On the CPU, as one of the planes: 1 where there is a pixel of the picture, else 0.
+        For the CPU, in the form of a plane: 1 at pixels of the picture, else 0.
     """
     if is_cupy(x):
         (c, rows, cols), xp = x.shape, get_xp(x)
@@ -185,7 +185,7 @@ def _conv3(x: Array, w: Array, inside: Array, to: Array | None = None) -> Array:
     out = np.zeros((w.shape[1], *x.shape[1:]), np.float32) if to is None else to
     planes, sums, within = (a.reshape(len(a), 4, 4, -1) for a in (x, out, inside))
     stop = (x.shape[3] - 2) * step
-    turns = -(-36 * c * stop // (_STRIP * cores()))  # of each thread: all get as many strips
+    turns = -(-36 * c * stop // (_STRIP * cores()))  # strips for each thread, equally many for all
     some = -(-(stop - step - 1) // (turns * cores()))
 
     def strip(start: int) -> None:
@@ -198,11 +198,11 @@ def _conv3(x: Array, w: Array, inside: Array, to: Array | None = None) -> Array:
 
 
 def _forward(planes: Array, start: int, step: int, rectified: bool, values: Array) -> None:
-    """6 x 6 pixels of the tiles from `start` on, and of their neighbours, transformed to `values`, (36, C, tiles)."""
+    """Transform 6 x 6 pixels of the tiles from `start` on, and of their neighbours, to `values`, (36, C, tiles)."""
     _, c, wide = values.shape
     tiles = np.empty((c, 6, 6, wide), np.float32)
     to, of = [slice(1), slice(1, 5), slice(5, 6)], [slice(3, 4), slice(4), slice(1)]
-    for y, x in np.ndindex(3, 3):  # from the neighbours of each tile, and itself
+    for y, x in np.ndindex(3, 3):  # each tile and its neighbours
         at = start + (y - 1) * step + x - 1
         tiles[:, to[y], to[x]] = planes[:, of[y], of[x], at : at + wide]
     if rectified:
@@ -211,7 +211,7 @@ def _forward(planes: Array, start: int, step: int, rectified: bool, values: Arra
 
 
 def _back(values: Array, start: int, inside: Array, sums: Array) -> None:
-    """Add 4 x 4 pixels of each tile, from `values`."""
+    """Add 4 x 4 pixels of each tile to `sums`, computed from `values`."""
     _, c, wide = values.shape
     found = (_winograd()[1].astype(np.float32) @ values.transpose(1, 0, 2)).reshape(c, 4, 4, wide)
     found *= inside[..., start : start + wide]
@@ -219,11 +219,11 @@ def _back(values: Array, start: int, inside: Array, sums: Array) -> None:
 
 
 def _tiled(x: Array) -> Array:
-    """A plane (P, Q) as the four of its even and odd rows and columns, (4, 4, 4, rows, cols) of tiles of 4 x 4 pixels.
+    """Return a plane (P, Q) as four of even and odd rows and columns, (4, 4, 4, rows, cols), in tiles of 4 x 4 pixels.
 
-    The axes in the middle are those within a tile. The row above, two rows below and a column on the left are zero, and
-    the neighbours of tile i of the last two axes, taken as one, are i ± 1 and i ± cols. There are as many tiles as the
-    network halves.
+    The axes in the middle are those within a tile. One row above, two rows below and one column on the left are zero,
+    so the neighbours of tile i of the last two axes, taken as one, are i ± 1 and i ± cols. The number of tiles can be
+    halved as often as the network requires.
     """
     x = np.pad(x, [(0, -n % (4 * MULTIPLE)) for n in x.shape])
     high, wide = (n // 8 for n in x.shape)
@@ -235,14 +235,14 @@ def _bordered(x: Array) -> Array:
 
 
 def _whole(x: Array) -> Array:
-    """The way back."""
+    """Return the plane of which `_tiled` made x."""
     x = x[..., 1:-2, 1:]
     high, wide = x.shape[-2:]
     return x.reshape(2, 2, 4, 4, high, wide).transpose(4, 2, 0, 5, 3, 1).reshape(8 * high, 8 * wide)
 
 
 def _apart(x: Array) -> Array:
-    """(C, 2P, 2Q) as (4C, P, Q): of each plane the pixels of even and odd rows and columns; on the CPU in tiles."""
+    """Return (C, 2P, 2Q) as (4C, P, Q), the even and odd rows and columns of each plane; on the CPU in tiles."""
     if is_cupy(x):
         c, rows, cols = x.shape
         return _moved_on_gpu("apart", x, (4 * c, rows // 2, cols // 2), x.shape)
@@ -252,7 +252,7 @@ def _apart(x: Array) -> Array:
 
 
 def _together(x: Array) -> Array:
-    """(4C, P, Q) as (C, 2P, 2Q): the way back."""
+    """Return (4C, P, Q) as (C, 2P, 2Q), the inverse of `_apart`."""
     if is_cupy(x):
         shape = len(x) // 4, 2 * x.shape[1], 2 * x.shape[2]
         return _moved_on_gpu("together", x, shape, shape)
@@ -261,7 +261,7 @@ def _together(x: Array) -> Array:
     parts = x.reshape(c, 2, 2, 2, 2, 2, 2, high, wide).transpose(0, 4, 1, 6, 2, 7, 3, 8, 5)
     out = np.zeros((c, 4, 4, 2 * high + 3, 2 * wide + 1), np.float32)
     inner = out[..., 1:-2, 1:].reshape(parts.shape)
-    for k in (0, 1):  # as one assignment it would move two numbers at a time
+    for k in (0, 1):  # a single assignment would move two numbers at a time
         inner[..., k] = parts[..., k]
     return out
 

@@ -1,14 +1,14 @@
-"""Groups of similar patches, and filtering them together.
+"""Groups of similar patches, which are filtered together.
 
-Photographs repeat themselves: the patches most similar to a reference patch are stacked, and a transform of the stack,
-cosines within a patch and Haar's wavelets across the stack, concentrates their common content in few coefficients [1]_.
-Coefficients that are small compared with the noise are removed, and the patches return to their places; overlapping
+Photographs repeat themselves. The patches most similar to a reference patch are stacked. A transform of the stack
+(cosines within a patch, Haar's wavelets across the stack) concentrates their common content in few coefficients [1]_.
+Coefficients that are small compared with the noise are removed, and the patches return to their places. Overlapping
 patches are averaged, weighted by the inverse of their remaining noise.
 
-A GPU uses the kernels of ``cuda/patches.cu`` (`deblur.denoise.patches_gpu`). The CPU works on strips of reference rows
-in parallel on all cores. Where Numba is installed (``pip install deblur-toolkit[fast]``), `deblur.denoise.patches_jit`
-has compiled loops; without it, and for patches or groups of another size, array operations do the same. All give the
-same result, to rounding.
+A GPU uses the kernels of ``cuda/patches.cu`` (`deblur.denoise.patches_gpu`). The CPU processes strips of reference rows
+in parallel on all cores: by the compiled loops of `deblur.denoise.patches_jit` if Numba is installed
+(``pip install deblur-toolkit[fast]``), else, and for patches or groups of other sizes, by array operations. All give
+the same result, to rounding.
 
 References
 ----------
@@ -32,15 +32,15 @@ from ..device import Array, asnumpy, get_xp
 from ..threads import on_cores
 from . import patches_gpu
 
-#: The sides of patches, and the patches of a group, that compiled loops and kernels serve.
+#: Sides of patches, and number of patches of a group, that compiled loops and kernels serve.
 SIDES, STACK = (4, 8), 16
-_STRIP = 1 << 11  # groups in a strip, about
-_THRESHOLD = 2.7  # standard deviations below which a coefficient is noise
+_STRIP = 1 << 11  # approximate number of groups in a strip
+_THRESHOLD = 2.7  # standard deviations of the noise below which a coefficient is removed
 
 
 @cache
 def _compiled() -> ModuleType | None:
-    """The compiled loops; None where Numba is missing, or finds no place to keep them."""
+    """Return the module of compiled loops; None if Numba is missing or has no place to store them."""
     try:
         return import_module(".patches_jit", __package__)
     except (ImportError, RuntimeError):
@@ -49,57 +49,57 @@ def _compiled() -> ModuleType | None:
 
 @cache
 def _moves(up: int, along: int) -> np.ndarray:
-    """All moves so far each way, (n, 2), the shortest first: that is none at all."""
+    """Return all moves up to these distances, (n, 2), the shortest first, which is no move."""
     moves = [(dy, dx) for dy in range(-up, up + 1) for dx in range(-along, along + 1)]
     return np.array(sorted(moves, key=lambda d: d[0] ** 2 + d[1] ** 2))
 
 
 @cache
 def _cosines(side: int) -> np.ndarray:
-    """The cosine transform of a patch, (side², side²)."""
+    """Return the matrix of the cosine transform of a patch, (side², side²)."""
     return np.kron(opponent(side), opponent(side)).astype(np.float32)
 
 
 @cache
 def _haar(n: int) -> np.ndarray:
-    """The orthonormal Haar matrix of a power of two, the mean first."""
+    """Return the orthonormal Haar matrix for a power of two, the mean first."""
     if n == 1:
         return np.ones((1, 1))
     return np.concatenate([np.kron(_haar(n // 2), [1, 1]), np.kron(np.eye(n // 2), [1, -1])]) / np.sqrt(2)
 
 
 def side_in(shape: tuple[int, ...], side: int = 8) -> int:
-    """The side of a patch, smaller where the image is."""
+    """Return the side of a patch, at most that of the image."""
     return min(side, *shape[:2])
 
 
 class Groups:
-    """Where the similar patches of an image lie.
+    """The places of similar patches of an image.
 
     Parameters
     ----------
     pilot : (P, Q) array
-        An image with little noise, which determines similarity. NumPy or CuPy.
+        Image with little noise that determines similarity; NumPy or CuPy.
     side : int
-        Side of a patch in pixels; smaller where the image is.
+        Side of a patch in pixels, at most that of the image.
     step : int
-        From one reference patch to the next.
+        Distance of reference patches in pixels.
     radius : int
-        Pixels each way within which similar patches are looked for, at most 127.
+        Largest distance in pixels, along each axis, of similar patches; at most 127.
     """
 
     def __init__(self, pilot: Array, side: int = 8, step: int = 4, radius: int = 12) -> None:
         self._xp = xp = get_xp(pilot)
         self.shape = pilot.shape
         self.side = side = side_in(pilot.shape, side)
-        high, wide = (n - side for n in pilot.shape)  # the last place of a patch
+        high, wide = (n - side for n in pilot.shape)  # place of the last patch
         self._rows, self._cols = (np.unique(np.append(np.arange(0, n + 1, step), n)) for n in (high, wide))
         self._moves = moves = _moves(min(radius, high), min(radius, wide))
         self._count = 1 << (min(STACK, len(moves)).bit_length() - 1)
         served = side in SIDES and self._count == STACK
         self._jit = _compiled() if served and xp is np else None
         per = max(1, _STRIP // len(self._cols))
-        self._strips = [slice(i, i + per) for i in range(0, len(self._rows), per)]  # of rows of reference patches
+        self._strips = [slice(i, i + per) for i in range(0, len(self._rows), per)]  # rows of reference patches
         self._edge = np.kaiser(side, 2.0).astype(np.float32)
         pilot = xp.ascontiguousarray(pilot, np.float32)
         self._places: patches_gpu.Places | None = None
@@ -126,25 +126,25 @@ class Groups:
 
     @property
     def captures(self) -> bool:
-        """Whether the work may be captured as a graph: it consists of kernels only."""
+        """Whether a graph can capture the work, because it consists of kernels only."""
         return self._places is not None
 
     def of(self, pilot: Array) -> Groups:
-        """Those of another image of the same size; only where they may be captured."""
+        """Return the groups of another image of the same size; only if `captures`."""
         assert self._places is not None
         other = copy(self)
         other.first = patches_gpu.firsts(self._xp.ascontiguousarray(pilot, np.float32), self._places, self.side)
         return other
 
     def _each(self, function: Callable[[slice], Any]) -> list:
-        """`function` of every strip, on all cores; in order."""
+        """Return the results of `function` for all strips, in order; on the CPU it runs on all cores."""
         return on_cores(function, self._strips) if self._xp is np else [function(strip) for strip in self._strips]
 
     def _nearest(self, pilot: Array, at: np.ndarray) -> Array:
-        """For each reference patch the indices of its nearest moves, (rows, columns, patches), ascending.
+        """Return the indices of the nearest moves for each reference patch, (rows, columns, patches), ascending.
 
-        Where a move would lead out of the image the reference patch, 0, stands in; of moves as good as each other the
-        shorter is taken.
+        If a move would leave the image, the reference patch, index 0, replaces it. Of equally good moves the shorter
+        one is taken.
         """
         xp, side = self._xp, self.side
         up, along = self._moves.max(axis=0)
@@ -157,8 +157,8 @@ class Groups:
             d = pilot[top:bottom] - beyond[top + y : bottom + y, x : x + pilot.shape[1]]
             d *= d
             distance[k] = _sums(_sums(d, rows, side, 0), cols, side, 1)
-        distance[0] = -1.0  # always of the group
-        # Numbers >= 0 lie as their bits do: with the index behind them, one partition sorts by both.
+        distance[0] = -1.0  # the reference patch always belongs to its group
+        # Nonnegative floats sort like their bits: with the index appended, one partition sorts by both.
         key = xp.ascontiguousarray(distance.reshape(len(self._moves), -1).T).view(np.int32).astype(np.int64)
         key = (key << 16) | xp.arange(len(self._moves))
         if self._count < len(self._moves):
@@ -168,16 +168,16 @@ class Groups:
         return near.reshape(len(rows), len(cols), self._count)
 
     def variances(self, covariance: Array, level: float = 1.0) -> Array:
-        """The noise's variance in each of the patch's cosine coefficients, (side²,), times `level`.
+        """Return the noise's variance, times `level`, in each of a patch's cosine coefficients, (side²,).
 
         Parameters
         ----------
         covariance : (m, n) array
-            Autocovariance of stationary noise, lag (0, 0) first, negative lags at the end.
+            Autocovariance of stationary noise; lag (0, 0) comes first, negative lags at the end.
         """
         i = np.arange(self.side)
         lag = i[:, None] - i
-        # A few numbers, used on the host: the rows of small lags.
+        # Rows of small lags only: a few numbers, used on the host.
         near = np.concatenate([asnumpy(covariance[: self.side]), asnumpy(covariance[1 - self.side :])])
         full = near[lag[:, None, :, None], lag[None, :, None, :]]
         full = full.reshape(self.side**2, -1).astype(np.float64)
@@ -185,20 +185,20 @@ class Groups:
         return get_xp(covariance).asarray(level * np.maximum(np.einsum("ij,jk,ik->i", t, full, t), 0))
 
     def wiener(self, noisy: Array, pilot: Array, variances: Array, level: Array | None = None) -> Array:
-        """`noisy`, each coefficient shrunk by p²/(p² + v), p being the pilot's and v the noise's variance.
+        """Return `noisy`, each coefficient times p²/(p² + v), with the pilot's coefficient p and the noise variance v.
 
         Parameters
         ----------
         noisy, pilot : (P, Q) arrays
         variances : (side²,) array
-            Of the noise, as `variances` has them.
+            Variances of the noise, as `variances` returns them.
         level : (P, Q) array, optional
-            By how much the noise's variance differs from place to place.
+            Factor of the noise's variance at each pixel.
         """
         return self._filtered(noisy, pilot, variances, level)
 
     def threshold(self, noisy: Array, variances: Array, level: Array | None = None) -> Array:
-        """`noisy` without the coefficients below 2.7 standard deviations of the noise; the mean stays."""
+        """Return `noisy` without coefficients below 2.7 standard deviations of the noise; the mean is kept."""
         return self._filtered(noisy, None, variances, level)
 
     def _filtered(self, noisy: Array, pilot: Array | None, variances: Array, level: Array | None) -> Array:
@@ -213,9 +213,9 @@ class Groups:
             v = variances.astype(np.float64, copy=False)
             found = patches_gpu.filtered(a, b, self.first, v, level, _THRESHOLD**2, self._places.edge)
             return found.astype(noisy.dtype, copy=False)
-        # Without noise nothing is shrunk; the floor keeps 0/0 out.
+        # Without noise nothing is shrunk; the floor avoids 0/0.
         v = xp.maximum(variances, max(1e-12 * float((a * a).mean()), 1e-30)).astype(np.float32)
-        # The weights of groups are relative to the noise: their sums are of order one on every scale.
+        # The weights of groups are relative to the noise, so their sums are of order one on every scale.
         usual = v.mean()
         total, weight = xp.zeros((2, *self.shape), np.float32)
         parts = self._each(lambda strip: self._strip(strip, a, b, v, usual, level))
@@ -230,18 +230,20 @@ class Groups:
     def _strip(
         self, strip: slice, a: Array, b: Array | None, v: Array, usual: Array, level: Array | None
     ) -> tuple[slice, Array, Array]:
-        """(its rows of pixels, sums of a strip's filtered patches there, sums of their weights at their first pixels).
+        """Return a strip's rows of pixels, the sums of its filtered patches there, and the sums of their weights.
+
+        The weights are at the patches' first pixels.
 
         Parameters
         ----------
         a, b : (P, Q) arrays
-            The image, and the pilot; None to threshold.
+            The image, and the pilot; without a pilot, coefficients are thresholded.
         v : (side²,) array
-            Variance of the noise.
+            Variances of the noise.
         usual : number
-            Their mean.
+            Mean of the variances.
         level : (P - side + 1, Q - side + 1) array or None
-            A factor of the variances in each patch.
+            Factor of the variances for each patch.
         """
         xp, side, threshold = self._xp, self.side, np.float32(_THRESHOLD**2)
         at, up, groups = self._rows[strip], int(self._moves[:, 0].max()), len(self._cols)
@@ -261,7 +263,7 @@ class Groups:
             return (matrix @ groups.reshape(self._count, -1)).reshape(groups.shape)
 
         def gathered(image: Array) -> Array:
-            """The groups' coefficients, (patches, groups, side²)."""
+            """Return the coefficients of the groups, (patches, groups, side²)."""
             return across_stacks(across, image.ravel()[pixels] @ within.T)
 
         local = v
@@ -284,7 +286,7 @@ class Groups:
 
 
 def _sums(d: Array, at: Array, side: int, axis: int) -> Array:
-    """The sums of `side` rows (columns) of `d` from each of `at` on."""
+    """Return the sums of `side` rows (columns) of `d`, beginning at each index in `at`."""
     xp = get_xp(d)
     total = xp.take(d, at, axis=axis)
     for k in range(1, side):
@@ -293,7 +295,7 @@ def _sums(d: Array, at: Array, side: int, axis: int) -> Array:
 
 
 def _spread(w: Array, by: np.ndarray, axis: int) -> Array:
-    """Each number of `w` to itself and those behind it, times `by`."""
+    """Add each number of `w`, times `by`, to itself and the places after it; return the longer array."""
     shape = list(w.shape)
     shape[axis] += len(by) - 1
     out = get_xp(w).zeros(shape, w.dtype)
@@ -304,11 +306,13 @@ def _spread(w: Array, by: np.ndarray, axis: int) -> Array:
 
 
 def opponent(c: int) -> np.ndarray:
-    """The orthonormal cosine transform, (c, c): of c colours it makes their mean and c − 1 differences (for three, the
-    opponent colours)."""
+    """Return the orthonormal cosine transform, (c, c), which turns c colours into their mean and c − 1 differences.
+
+    For three colours these are the opponent colours.
+    """
     return scipy.fft.dct(np.eye(c), axis=0, norm="ortho")
 
 
 def mixed(matrix: Array, planes: Array) -> Array:
-    """Colours (c, P, Q) times an orthonormal matrix of `opponent`, or its transpose for the inverse."""
+    """Multiply colours (c, P, Q) by a matrix of `opponent`, or by its transpose for the inverse."""
     return planes if len(planes) == 1 else get_xp(planes).einsum("ab,bij->aij", matrix, planes)

@@ -1,6 +1,6 @@
 """Groups of similar patches on the GPU: the launches of ``cuda/patches.cu``.
 
-Nothing is read back, and nothing but the tables of a geometry goes to the device.
+Nothing is read back, and only the tables of a geometry are sent to the device.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ _AT = kernels.Constants("patches")
 
 
 class Places(NamedTuple):
-    """Where reference patches lie, how far the others may be from them, and how a patch's pixels count along each axis:
-    what a geometry has on a device."""
+    """The tables of a geometry on a device: places of reference patches, moves of other patches, weights of pixels."""
 
     rows: Array
     cols: Array
@@ -33,17 +32,17 @@ class Places(NamedTuple):
 
 @functools.lru_cache(16)
 def places(shape: tuple[int, int], rows: bytes, cols: bytes, moves: bytes, edge: bytes, device: int) -> Places | None:
-    """The tables of a geometry on a device; None where a window of it is too large for a block.
+    """Return the tables of a geometry on a device; None if its window is too large for a block.
 
     Parameters
     ----------
     shape : (int, int)
-        Of the image.
+        Shape of the image.
     rows, cols, moves : bytes
-        Of int64 arrays: the rows and the columns of reference patches, and the (moves, 2) of others, the nearest first,
-        all that are no farther away than the farthest in each direction.
+        Bytes of int64 arrays: the rows and the columns of reference patches, and the moves (n, 2) of others, the
+        nearest first, with all moves up to the largest distance in each direction.
     edge : bytes
-        Of a float32 array of a patch's side.
+        Bytes of a float32 array with a weight for each pixel along a patch's side.
     """
     weights = np.frombuffer(edge, np.float32)
     side = len(weights)
@@ -63,7 +62,7 @@ def places(shape: tuple[int, int], rows: bytes, cols: bytes, moves: bytes, edge:
 
 
 def firsts(pilot: Array, at: Places, side: int) -> Array:
-    """Flat index of the first pixel of each patch, (groups, patches), int32, for a float32 pilot."""
+    """Return the flat index of each patch's first pixel, (groups, patches), int32, for a float32 pilot."""
     rows, cols = len(at.rows), len(at.cols)
     first = cupy.empty((rows * cols, _AT.STACK), np.int32)
     kernels.get("patches", f"nearest{side}", np.float32)(
@@ -76,20 +75,20 @@ def firsts(pilot: Array, at: Places, side: int) -> Array:
 def filtered(
     noisy: Array, pilot: Array | None, first: Array, variances: Array, level: Array | None, least: float, edge: Array
 ) -> Array:
-    """`noisy` filtered in groups, float32; see `deblur.denoise.patches.Groups`.
+    """Return `noisy`, filtered in groups, float32; see `deblur.denoise.patches.Groups`.
 
     Parameters
     ----------
     noisy, pilot : (P, Q) float32 arrays
-        None thresholds.
+        The image and the pilot; without a pilot, coefficients are thresholded.
     first : (groups, patches) int32 array
     variances : (side²,) float64 array
     level : (P - side + 1, Q - side + 1) float32 array or None
-        By which they are multiplied in a patch.
+        Factor of the variances for each patch.
     least : float
-        The square of how many standard deviations a coefficient must have to be kept.
+        Square of the number of standard deviations below which a coefficient is removed.
     edge : (side,) float32 array
-        By which a patch's pixels count, along each axis.
+        Weights of a patch's pixels, along each axis.
     """
     side, (high, wide) = len(edge), noisy.shape
     blocks = kernels.blocks("patches", noisy.size, per_multiprocessor=4)

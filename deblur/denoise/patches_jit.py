@@ -1,12 +1,12 @@
-"""The inner loops of `deblur.denoise.patches`, compiled by Numba where it is installed.
+"""Inner loops of `deblur.denoise.patches`, compiled by Numba if it is installed.
 
-Each works on one strip of groups and releases the GIL, so that threads run strips in parallel. The first call ever
-compiles, for a dozen seconds of one core; the machine code is then kept on disk.
+Each works on one strip of groups and releases the GIL, so threads run strips in parallel. The very first call
+compiles for about a dozen seconds on one core; the machine code is then kept on disk.
 
-Sizes are constants so that the compiler can unroll the loops: groups of 16 patches of 4 x 4 or 8 x 8 pixels, and 4
-groups at a time. The 64 numbers that belong to one pixel of all these patches, its lanes, are contiguous, the 4
-groups innermost, and each step of a transform is a loop over them. The compiler uses vector instructions only where
-reads and writes cannot overlap; hence distances within an array are constants.
+Sizes are constants, so that the compiler can unroll the loops: groups of 16 patches of 4 x 4 or 8 x 8 pixels, and 4
+groups at a time. The 64 numbers that belong to one pixel of all these patches, its lanes, are contiguous, with the 4
+groups innermost, and each step of a transform is a loop over them. The compiler uses vector instructions only if
+reads and writes cannot overlap, so distances within an array are constants.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .patches import SIDES, STACK, opponent
 
 _TEAM = 4
 _LANES = STACK * _TEAM
-# Where the patches of a stack lie among the lanes: those that Haar's wavelets take together are half of them apart.
+# Places of the patches of a stack among the lanes: Haar's wavelets combine lanes that are half of them apart.
 _PLACES = np.array([0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15]) * _TEAM
 _ROOT = np.float32(math.sqrt(0.5))
-# Rounded as arrays would be: many patches are as good as each other.
+# Rounded as array operations round, since many patches are equally good.
 _precise = numba.njit(error_model="numpy")
 _exact = numba.njit(cache=True, nogil=True, error_model="numpy")
 _FAST = {"contract", "reassoc", "nsz"}
@@ -33,8 +33,10 @@ _filter = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST
 
 @_precise
 def _distances(pilot, row, dy, dx, side, lines, sums):
-    """`sums`: how far patches whose first pixels are in a row are from those moved by (dy, dx); their first column and
-    their number. Loops in place of slices: they take the compiler a quarter of the time."""
+    """Compute the distances of a row's patches from those moved by (dy, dx) to `sums`; return first column and number.
+
+    Loops take the compiler a quarter of the time of slices.
+    """
     left, n = max(0, -dx), pilot.shape[1] - abs(dx)
     for x in range(n):
         lines[x] = sums[x] = 0
@@ -53,14 +55,14 @@ def _distances(pilot, row, dy, dx, side, lines, sums):
 
 @_exact
 def nearest(pilot, rows, cols, moves, side):
-    """For each reference patch the indices of its nearest moves, ascending; 0, no move, where there are fewer."""
+    """Return the indices of each reference patch's nearest moves, ascending; 0, no move, if there are fewer."""
     near = np.zeros((len(rows), len(cols), STACK), np.int32)
     best = np.empty((len(cols), STACK), np.float32)
     lines, sums = np.empty_like(pilot[0]), np.empty_like(pilot[0])
     for i, row in enumerate(rows):
         for j in range(len(cols)):
             for at in range(STACK):
-                best[j, at] = np.inf if at else -1.0  # no move is always of the group
+                best[j, at] = np.inf if at else -1.0  # the reference patch always belongs to its group
         for k in range(1, len(moves)):
             dy, dx = moves[k, 0], moves[k, 1]
             if row + dy < 0 or row + dy + side > len(pilot):
@@ -94,12 +96,12 @@ def _gather(image, first, a, side):
         for x in range(side):
             lanes, shift = a[(y * side + x) * _LANES :], y * wide + x
             for i in range(_LANES):
-                lanes[i] = pixels[np.uint64(at[i] + shift)]  # without a sign: never counted from the end
+                lanes[i] = pixels[np.uint64(at[i] + shift)]  # unsigned, so never counted from the end
 
 
 @_compiled
 def _haar(a, pixels, back):
-    """Haar's wavelets across each stack, in place: sums come first; or the inverse."""
+    """Apply Haar's wavelets across each stack, in place, sums first; or the inverse."""
     for level in range(4):
         half = _TEAM << level if back else _LANES >> level + 1
         for p in range(pixels):
@@ -111,7 +113,7 @@ def _haar(a, pixels, back):
 
 
 def _both_ways(matrix):
-    """Rows and columns of each patch times a (side, side) matrix, in place."""
+    """Return a function that multiplies rows and columns of each patch by a (side, side) matrix, in place."""
     matrix = matrix.astype(np.float32)
     side = len(matrix)
     column = side * _LANES
@@ -147,7 +149,7 @@ def _forward(image, first, a, work, side):
 
 @_compiled
 def _shrunk(a, b, v, local, power):
-    """The coefficients `a` shrunk by b²/(b² + v), in place, and what they keep of the noise added to `power`."""
+    """Shrink the coefficients `a` by b²/(b² + v) in place, and add the remaining noise to `power`."""
     for p in range(len(v)):
         u, c, d = v[p], a[p * _LANES :], b[p * _LANES :]
         for i in range(_LANES):
@@ -160,7 +162,7 @@ def _shrunk(a, b, v, local, power):
 
 @_compiled
 def _kept(a, v, local, power, threshold):
-    """The coefficients `a` but for those that are small beside the noise, as `_shrunk`; the mean stays."""
+    """Remove the coefficients `a` that are small compared with the noise; else as `_shrunk`. The mean is kept."""
     mean = a[:_TEAM].copy()
     for p in range(len(v)):
         u, c = v[p], a[p * _LANES :]
@@ -197,9 +199,9 @@ def _scatter(a, first, w, edge, total, weight, side):
 
 @_filter
 def filtered(noisy, pilot, level, first, v, threshold, edge):
-    """(sums of a strip's filtered patches, sums of their weights at their first pixels).
+    """Return the sums of a strip's filtered patches, and the sums of their weights at the patches' first pixels.
 
-    `pilot` is empty to threshold, and `level` where the variances v are the same everywhere.
+    An empty `pilot` requests thresholding, an empty `level` means constant variances v.
     """
     wide, side, usual = noisy.shape[1], len(edge), v.mean()
     total = np.zeros(noisy.shape, np.float32)

@@ -1,7 +1,7 @@
-"""A banded triangle R that rows are rotated into and out of: RᵀR ± uᵀu without leaving the band.
+"""A banded triangle R that is updated when rows enter or leave: RᵀR ± uᵀu, within the band.
 
-The matrices of blur touch few columns a row, in a band, and so do the triangles of their QR factorisations. This
-is `sweep_down` and `sweep_up` of `sweeps` on windows that slide along the band, without a Q.
+A row of a blur matrix touches few columns within a band, and so does a row of its QR factor R. This module applies
+`sweep_down` and `sweep_up` of `sweeps` to windows that slide along the band, without Q.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from .sweeps import BLOCK, PANEL, sweep_down, sweep_up, tpqrt
 
 
 class BandTriangle:
-    """The upper triangular R with RᵀR = diag(d)² + Σ uᵀu over all rows u rotated in and not out again.
+    """The upper triangular R with RᵀR = diag(d)² + Σ uᵀu over all rows u that were added and not removed.
 
     Parameters
     ----------
     diagonal : (N,) array
-        d, what R starts with: √λ of a damped least-squares problem. float32 or float64.
+        d, the diagonal of the initial R: √λ of a damped least-squares problem. float32 or float64.
 
     Attributes
     ----------
     rows : (N, B + 1) array
-        ``rows[i, t]`` is R[i, i + t]; zero beyond the last column. B grows as it must. The transpose is Rᵀ as LAPACK
-        keeps a lower band, so that L = Rᵀ is the Cholesky factor, up to the signs of its columns.
+        ``rows[i, t]`` is R[i, i + t], and zero beyond the last column. B grows as needed. The transpose is Rᵀ as a
+        lower band in LAPACK's format: L = Rᵀ is the Cholesky factor up to the signs of its columns.
 
     Notes
     -----
-    On NumPy arrays alone. An instance is never changed: each method returns another one.
+    For NumPy arrays only. An instance is immutable: each method returns a new one.
     """
 
     def __init__(self, diagonal: np.ndarray) -> None:
@@ -41,29 +41,29 @@ class BandTriangle:
 
     @property
     def bandwidth(self) -> int:
-        """B, the number of superdiagonals kept."""
+        """B, the number of superdiagonals that are stored."""
         return self.rows.shape[1] - 1
 
     def with_rows(self, u: Any) -> BandTriangle:
-        """R after rows have been added to the matrix: RᵀR + UᵀU.
+        """Return R after rows have been added to the matrix: RᵀR + UᵀU.
 
         Parameters
         ----------
         u : (P, N) sparse matrix
-            Fast where each row's nonzeros lie close together and the rows come in the order of their columns.
+            The rows. Fast if each row's nonzeros lie close together and the rows are ordered by their columns.
 
         Notes
         -----
-        One sweep down the blocks of R. The rows that begin in a block join those carried on from the blocks
-        above; what they hold in the block's columns is annihilated against its triangle, and what is left of
-        them is carried on. About 4NB² operations for as many rows as columns [1]_, and 4NB for a single row.
+        One sweep goes down the blocks of R. The rows that begin in a block join those carried over from the blocks
+        above. The block's triangle annihilates their part in the block's columns, and the remainders are carried on.
+        This takes about 4NB² operations for as many rows as columns [1]_, and 4NB for a single row.
 
         References
         ----------
         .. [1] C. L. Lawson, R. J. Hanson, *Solving Least Squares Problems*, 1974, chapter 27.
         """
         u, first, last = _ordered(u, 1)
-        # (RᵀR)[i, k] is not zero only where one row has both columns, and R has the band of RᵀR.
+        # (RᵀR)[i, k] is nonzero only if a row has entries in both columns, and R has the band of RᵀR.
         new = self._copy(max(self.bandwidth, int((last - first).max(initial=1)) - 1))
         carried = np.zeros((0, 0), self.rows.dtype)
         triangle: np.ndarray | None = None
@@ -76,8 +76,8 @@ class BandTriangle:
             if len(carried) > reach - j and triangle is None:
                 triangle = np.zeros((0, 0), carried.dtype)
             if triangle is not None:
-                # Too many to be carried as they are: they are gathered in a triangle of their own, of which only
-                # the first rows have anything in this block's columns.
+                # Too many rows to carry them as they are: they are reduced to a triangle, of which only the first rows
+                # have entries in this block's columns.
                 triangle = np.pad(triangle, (0, reach - j - len(triangle)))
                 if len(carried):
                     triangle = tpqrt(triangle, carried, PANEL)[0]
@@ -93,7 +93,7 @@ class BandTriangle:
         return new
 
     def without_rows(self, u: Any) -> BandTriangle:
-        """R after rows have been taken out of the matrix: RᵀR − UᵀU.
+        """Return R after rows have been removed from the matrix: RᵀR − UᵀU.
 
         Parameters
         ----------
@@ -103,15 +103,15 @@ class BandTriangle:
         Raises
         ------
         SingularMatrixError
-            If the matrix, or that without the rows, is singular to rounding.
+            If the matrix is singular to rounding, before or after the removal.
 
         Notes
         -----
-        The blocked form of LINPACK's downdating [1]_: Z = R⁻ᵀUᵀ are the rows of Q, CᵀC = I − ZᵀZ their part outside
-        the range, and one sweep up the rows of R turns [C; Z] into [I; 0]. The result is that of a matrix
-        whose entries were changed by rounding; RᵀR is as good as eps·‖R‖² allows, whatever C is. R̃ is banded again in
-        exact arithmetic; the rows are ordered so that those already done with, whose entries lie
-        further right, are never touched again. About 4PNB + 2·64·NB operations.
+        Blocked form of LINPACK's downdating [1]_: Z = R⁻ᵀUᵀ are the rows of Q, CᵀC = I − ZᵀZ their part outside the
+        range, and one sweep up the rows of R turns [C; Z] into [I; 0]. The result is exact for a matrix whose entries
+        were changed by rounding, so RᵀR is accurate to eps·‖R‖², whatever C is. R̃ is banded again in exact arithmetic.
+        The rows are ordered so that finished ones, whose entries lie further right, are not touched again. This takes
+        about 4PNB + 2·64·NB operations.
 
         References
         ----------
@@ -139,7 +139,7 @@ class BandTriangle:
         return new
 
     def solve(self, y: np.ndarray) -> np.ndarray:
-        """(RᵀR)⁻¹ y for y (N,) or (N, K).
+        """Return (RᵀR)⁻¹ y for y (N,) or (N, K).
 
         Raises
         ------
@@ -150,7 +150,7 @@ class BandTriangle:
         return scipy.linalg.cho_solve_banded((self.rows.T, True), y, check_finite=False)
 
     def _transpose_solution(self, y: np.ndarray) -> np.ndarray:
-        """R⁻ᵀ y, by blocks, so that many columns cost products."""
+        """Return R⁻ᵀ y, by blocks, so that many columns become matrix products."""
         self._check()
         x = y.astype(self.rows.dtype)
         for j, stop, reach in self._blocks():
@@ -165,7 +165,7 @@ class BandTriangle:
     # -- windows ------------------------------------------------------------------------------
 
     def _blocks(self) -> list[tuple[int, int, int]]:
-        """Where each block of rows begins and ends, and where its columns end."""
+        """Return, for each block of rows, its first row, its end, and the end of its columns."""
         n = len(self.rows)
         stops = [(j, min(j + BLOCK, n)) for j in range(0, n, BLOCK)]
         return [(j, stop, min(stop + self.bandwidth, n)) for j, stop in stops]
@@ -177,13 +177,13 @@ class BandTriangle:
         return new
 
     def _window(self, lo: int, hi: int, reach: int) -> np.ndarray:
-        """R[lo:hi, lo:reach] as a dense array, with reach = min(hi + bandwidth, N)."""
+        """Return R[lo:hi, lo:reach] as a dense array, with reach = min(hi + bandwidth, N)."""
         dense = np.zeros((hi - lo, hi - lo + self.bandwidth), self.rows.dtype)
         _sheared(dense, self.rows.shape[1])[...] = self.rows[lo:hi]
         return dense[:, : reach - lo]
 
     def _put(self, lo: int, dense: np.ndarray) -> None:
-        """Write what `_window` gave, changed. What lies beyond the band is rounding and is dropped."""
+        """Write a modified `_window` back; entries beyond the band are rounding errors and are dropped."""
         size, columns = dense.shape
         wide = np.zeros((size, size + self.bandwidth), dense.dtype)
         wide[:, :columns] = dense
@@ -191,13 +191,13 @@ class BandTriangle:
 
 
 def _sheared(dense: np.ndarray, width: int) -> np.ndarray:
-    """The view with [i, t] = dense[i, i + t]."""
+    """Return the view with [i, t] = dense[i, i + t]."""
     down, across = dense.strides
     return as_strided(dense, (len(dense), width), (down + across, across))
 
 
 def _ordered(u: Any, direction: int) -> tuple[Any, np.ndarray, np.ndarray]:
-    """The rows that are not zero, by their first column up (1) or down (-1); that column, and one past the last."""
+    """Return the nonzero rows, ordered by first column up (1) or down (-1), with first column and end of each."""
     u = scipy.sparse.csr_array(u, copy=True)
     u.sum_duplicates()
     u.eliminate_zeros()

@@ -1,7 +1,7 @@
-"""Checks of the arguments of all functions in `deblur.linalg`.
+"""Argument checks of all functions in `deblur.linalg`.
 
-Each helper returns the array ready to compute with, or raises with the
-argument's name, the offending value and what to do about it.
+Each helper returns an array ready for computing, or raises an error that names the argument, the
+offending value and a remedy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from ..errors import SingularMatrixError, check_count, check_flags
 
 
 def as_float(a: Any, name: str, *, dtype: np.dtype | None = None, finite: bool = True) -> Array:
-    """`device.as_real`, checked for NaN and infinity if `finite`. On a GPU no stream may be in capture."""
+    """Return `a` as a real floating-point array (see `device.as_real`), without NaN and infinity if `finite`.
+
+    On a GPU, it raises an error while a stream is being captured.
+    """
     if is_cupy(a):
         Device.of(a).refuse_capture("linear algebra")
     check_flags(check_finite=finite)
@@ -28,9 +31,9 @@ def as_float(a: Any, name: str, *, dtype: np.dtype | None = None, finite: bool =
 
 
 def as_matrix(a: Any, name: str = "a", *, square: bool = False, finite: bool = True) -> Array:
-    """`a` as a real floating-point matrix, shape (m, n); (n, n) if `square`. It may be `a` itself.
+    """Return `a` as a real floating-point matrix (m, n), or (n, n) if `square`; it may be `a` itself.
 
-    Another shape is a LinAlgError, as in NumPy, which is a ValueError.
+    Another shape raises LinAlgError, a ValueError, as in NumPy.
     """
     a = unwrapped(a, name)
     if a.ndim != 2:
@@ -41,7 +44,7 @@ def as_matrix(a: Any, name: str = "a", *, square: bool = False, finite: bool = T
 
 
 def as_rhs(b: Any, rows: int, name: str = "b", *, dtype: np.dtype | None = None, finite: bool = True) -> Array:
-    """`b` as right-hand side(s) of a system with `rows` equations: shape (rows,) or (rows, k)."""
+    """Return `b` as right-hand side(s) of a system with `rows` equations: shape (rows,) or (rows, k)."""
     b = unwrapped(b, name)
     if b.ndim not in (1, 2) or b.shape[0] != rows:
         raise ValueError(f"{name} must have shape ({rows},) or ({rows}, k), not {b.shape}")
@@ -49,14 +52,14 @@ def as_rhs(b: Any, rows: int, name: str = "b", *, dtype: np.dtype | None = None,
 
 
 def as_system(a: Any, b: Any, names: tuple[str, str] = ("a", "b"), *, finite: bool = True) -> tuple[Array, Array]:
-    """Matrix, and right-hand side(s) that may be destroyed, of one system: matching shapes, their common dtype.
+    """Return the matrix and right-hand side(s) of one system, in their common dtype; the latter are a copy.
 
     Raises
     ------
     TypeError
-        If one is complex, sparse, or on the GPU while the other is not.
+        If one is complex or sparse, or if only one is on the GPU.
     ValueError
-        If the shapes do not fit, or if `finite` and something is NaN or infinite.
+        If the shapes do not match, or if `finite` and an entry is NaN or infinite.
     """
     a = as_matrix(a, names[0], square=True, finite=finite)
     b = as_rhs(b, a.shape[0], names[1], finite=finite)
@@ -66,10 +69,15 @@ def as_system(a: Any, b: Any, names: tuple[str, str] = ("a", "b"), *, finite: bo
 
 
 def scratch(a: Array, given: Any, overwrite: bool, *, empty: bool = False) -> Array:
-    """A contiguous array with the values of `a` that may be destroyed, or, if `empty`, room for a result.
+    """Return a contiguous array that may be destroyed, with the values of `a` or, if `empty`, without values.
 
-    `a` is what `as_matrix` made of the caller's `given`. It is returned itself where the caller allows it
-    (`overwrite`) or where it is a converted copy already; otherwise, and where it is not contiguous, a copy is.
+    `a` is the result of `as_matrix` for the caller's argument `given`. `a` itself is returned if it is contiguous and
+    either the caller allows it (`overwrite`) or it is already a converted copy. Otherwise it is copied.
+
+    Raises
+    ------
+    ValueError
+        If `a` is read-only and `overwrite` is set.
     """
     check_flags(overwrite_a=overwrite)
     xp = get_xp(a)
@@ -82,7 +90,7 @@ def scratch(a: Array, given: Any, overwrite: bool, *, empty: bool = False) -> Ar
 
 
 def position(k: int, last: int, size: int | None = None) -> int:
-    """`k` counted from the front, of −size to `last`; size is `last` if not given."""
+    """Return `k` as a position from 0 to `last`; a negative `k` counts backwards from `size` (by default `last`)."""
     size = last if size is None else size
     if not -size <= check_count(k, "k", -size) <= last:
         raise ValueError(f"k = {k} is out of bounds: {-size} to {last} are possible")
@@ -90,7 +98,7 @@ def position(k: int, last: int, size: int | None = None) -> int:
 
 
 def as_block(u: Array, axis: int, length: int) -> Array:
-    """`u` as a matrix of rows (axis 0) or columns (axis 1) of that length; one of them may be a vector."""
+    """Return `u` as a matrix of rows (axis 0) or columns (axis 1) of that length; a vector is one of them."""
     block = u if u.ndim != 1 else u[None] if axis == 0 else u[:, None]
     if block.ndim != 2 or block.shape[1 - axis] != length:
         needed = f"(P, {length})" if axis == 0 else f"({length}, P)"
@@ -99,7 +107,7 @@ def as_block(u: Array, axis: int, length: int) -> Array:
 
 
 def indices(which: Any, size: int, name: str) -> np.ndarray:
-    """`which` (an integer, a slice or integers) as ascending indices without repetition."""
+    """Return `which` (an integer, a slice or integers) as ascending indices without repetition."""
     if isinstance(which, slice):
         return np.sort(np.arange(size)[which])
     index = np.atleast_1d(asnumpy(unwrapped(which, name)))
@@ -108,15 +116,15 @@ def indices(which: Any, size: int, name: str) -> np.ndarray:
     if index.dtype.kind not in "iu" or index.ndim != 1:
         raise TypeError(f"{name} must be an integer, a slice or a list of integers, not {which!r}")
     if index.min() < -size or index.max() >= size:
-        raise ValueError(f"{name} reach from {index.min()} to {index.max()}, and there are {size}")
+        raise ValueError(f"{name} must lie between {-size} and {size - 1}, not {index.min()} to {index.max()}")
     unique = np.unique(index % size)
     if len(unique) != len(index):
-        raise ValueError(f"{name} names something twice: {which!r}")
+        raise ValueError(f"{name} contains an index twice: {which!r}")
     return unique
 
 
 def column_major(a: Array) -> tuple[Array, bool]:
-    """What LAPACK can work on without a copy: `a`, or its transpose (and True) if `a` is in C order.
+    """Return `a` in a form that LAPACK takes without a copy, and whether it is transposed: a C-ordered `a` is.
 
     Only a non-contiguous `a` is copied.
     """
@@ -129,10 +137,10 @@ _PIVOT = "the matrix is singular: pivot {}, counted from 0, is {:.3g}; regularis
 
 
 def check_pivots(pivots: Array, first: int = 0, text: str = f"{_PIVOT} of NumPy or CuPy") -> None:
-    """Raise SingularMatrixError, with its place and value in the text, for the first pivot that cannot be divided by.
+    """Raise SingularMatrixError for the first unusable pivot; the message has its position and value.
 
-    A pivot is refused that is not finite, zero, or too small for its
-    reciprocal to be represented. `first` is the position of ``pivots[0]`` in the matrix.
+    A pivot is unusable if it is not finite, zero, or too small for its reciprocal to be represented. `first` is the
+    position of ``pivots[0]`` in the matrix.
     """
     pivots = asnumpy(pivots)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -143,7 +151,7 @@ def check_pivots(pivots: Array, first: int = 0, text: str = f"{_PIVOT} of NumPy 
 
 
 def check_rank(diagonal: Array, size: int, text: str) -> None:
-    """Raise SingularMatrixError, with the column in the text, if an entry of R's diagonal vanishes to rounding."""
+    """Raise SingularMatrixError, with the column in its message, if an entry of R's diagonal vanishes to rounding."""
     entries = abs(asnumpy(diagonal))
     smallest = int(entries.argmin())
     if not entries[smallest] > size * np.finfo(entries.dtype).eps * entries.max():
@@ -151,25 +159,28 @@ def check_rank(diagonal: Array, size: int, text: str) -> None:
 
 
 def check_inverse(a: Array, norm: float) -> None:
-    """Raise SingularMatrixError if an inverse overflows; warn if with the matrix's norm, unless 0, it is inaccurate."""
+    """Raise SingularMatrixError if an inverse overflows; warn if it is inaccurate, by the matrix's `norm`.
+
+    A norm of 0 means that it is not known; then there is no warning.
+    """
     check_overflow(a, "the inverse")
     if norm:
         warn_ill_conditioned(1 / (norm * matrix_norm(a)), a.dtype, 4)
 
 
 def warn_ill_conditioned(rcond: float, dtype: np.dtype, stacklevel: int = 3) -> None:
-    """Warn of a matrix whose reciprocal condition number is below eps, as SciPy does."""
+    """Warn, as SciPy does, of a matrix whose reciprocal condition number is below eps."""
     if not rcond >= np.finfo(dtype).eps:
         warnings.warn(
             f"the matrix is ill-conditioned to {dtype} rounding (reciprocal condition number {rcond:.1e}): the result "
-            "may have no right digit; regularise it (a larger lambda), or use float64 or numpy.linalg.lstsq",
+            "may have no correct digit; regularise it (a larger lambda), or use float64 or numpy.linalg.lstsq",
             scipy.linalg.LinAlgWarning,
             stacklevel=stacklevel,
         )
 
 
 def matrix_norm(a: np.ndarray, norm: str = "1") -> float:
-    """The 1-norm or the Frobenius norm "F" of a contiguous matrix: no overflow on the way, no other of its size."""
+    """Return the 1-norm, or the Frobenius norm "F", of a contiguous matrix, without overflow and without a copy."""
     if a.size == 0:
         return 0.0
     c, flipped = column_major(a)
@@ -177,7 +188,7 @@ def matrix_norm(a: np.ndarray, norm: str = "1") -> float:
 
 
 def triangle_rcond(a: np.ndarray, lower: bool, norm: str = "1") -> float:
-    """LAPACK's estimate of a triangle's reciprocal condition number, in the 1-norm or the infinity norm "I"."""
+    """Return LAPACK's estimate of a triangle's reciprocal condition number in the 1-norm, or the infinity norm "I"."""
     if len(a) == 0:
         return 1.0
     a, flipped = column_major(a)

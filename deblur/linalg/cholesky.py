@@ -1,11 +1,11 @@
 """Symmetric positive definite matrices: Cholesky factor, solution and inverse.
 
-A = L Lᵀ takes n³/3 operations. To solve, two triangular systems are enough, and no inverse is ever
-formed. To invert, the thesis's three steps are taken: Cholesky, GETS (Q = L⁻¹, n³/3 operations),
-and A⁻¹ = L⁻ᵀ L⁻¹ = Qᵀ Q of which one half is computed (n³/3), in the one matrix's memory.
+A = L Lᵀ takes n³/3 operations. A solve needs two triangular systems and no inverse. An inverse
+takes the thesis's three steps: Cholesky, GETS (Q = L⁻¹, n³/3 operations), and A⁻¹ = L⁻ᵀ L⁻¹ = Qᵀ Q,
+of which one half is computed (n³/3), all in the memory of one matrix.
 
-On the CPU the steps are LAPACK's `potrf` and `potri` (the last two), through SciPy; on the GPU launches of
-``cuda/cholesky.cu`` that factor many block columns each, and products (see `cholesky_gpu`).
+On the CPU the steps are LAPACK's `potrf` and `potri` (the last two), through SciPy. On the GPU they are launches of
+``cuda/cholesky.cu``, which factor many block columns each, and products (see `cholesky_gpu`).
 
 References
 ----------
@@ -33,31 +33,31 @@ from .triangular import clear_triangle, substitute
 
 
 def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """Cholesky factor L of a symmetric positive definite matrix, A = L Lᵀ.
+    """Return the Cholesky factor L of a symmetric positive definite matrix, A = L Lᵀ.
 
     Parameters
     ----------
     a : array_like, shape (n, n)
-        Real matrix of which only the lower triangle is read: the upper one is taken to be its mirror
-        image. float16 and float32 are computed in float32, everything else in float64.
+        Real matrix, of which only the lower triangle is read; the upper one is taken to be its mirror
+        image. float16 and float32 are computed in float32, all else in float64.
     overwrite_a : bool
-        Let L take the place of `a`, if that is a contiguous array of the dtype computed in.
+        Let L replace `a`, if `a` is a contiguous float32 or float64 array.
     check_finite : bool
-        Look for NaN and infinity in `a` first, in both triangles. On the GPU they are found on the
-        way, in the lower one.
+        Look for NaN and infinity in `a` first, in both triangles. On the GPU they are found during the
+        factorisation, in the lower triangle.
 
     Returns
     -------
     ndarray, shape (n, n)
-        L: lower triangular with zeros above, its diagonal positive; in the memory order of `a`.
+        L, lower triangular with zeros above, its diagonal positive; in the memory order of `a`.
 
     Raises
     ------
     SingularMatrixError
         If `a` is not positive definite to rounding; ``index`` is the position of the first pivot
-        that is not positive. `a` is then left half factored if `overwrite_a` was set.
+        that is not positive. With `overwrite_a`, `a` is then left half factored.
     ValueError
-        If `a` is not a square matrix, or not finite.
+        If `a` is not a square matrix, or not finite; or if `overwrite_a` is set and `a` is read-only.
     TypeError
         If `a` is complex, sparse or masked.
     """
@@ -71,9 +71,9 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
 
 
 def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None] | None]:
-    """L in the place of `a`, finite and of a dtype computed in, and what raises SingularMatrixError if there is none.
+    """Return L in the memory of `a`, and a function that waits for it and raises SingularMatrixError if there is none.
 
-    On a GPU the host waits for the device only when that is called.
+    `a` is a finite float32 or float64 matrix. On the CPU the factor is complete, and the function is None.
     """
     if not is_cupy(a):
         return cholesky(a, overwrite_a=True, check_finite=False), None
@@ -82,7 +82,7 @@ def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None] | None]:
 
 
 def cholesky_solve(l: Any, b: Any, *, check_finite: bool = True) -> Array:
-    """Solution of A X = B from the Cholesky factor of A, by two triangular systems.
+    """Return the solution of A X = B from the Cholesky factor of A, by two triangular systems.
 
     Parameters
     ----------
@@ -91,8 +91,8 @@ def cholesky_solve(l: Any, b: Any, *, check_finite: bool = True) -> Array:
     b : array_like, shape (n,) or (n, k)
         One right-hand side, or k of them.
     check_finite : bool
-        Look for NaN, infinity and zero pivots first, and for an overflow and the condition afterwards. Leave
-        it out for a valid factor, if the caller checks the solution.
+        Look for NaN, infinity and zero pivots first, and check overflow and condition afterwards. May be
+        omitted for a valid factor if the caller checks the solution.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def cholesky_solve(l: Any, b: Any, *, check_finite: bool = True) -> Array:
         If a diagonal entry of `l` is zero or its reciprocal overflows (``index`` is its position),
         or, with ``index`` None, if the solution overflows.
     ValueError
-        If shapes do not fit, or something is not finite.
+        If shapes do not match, or an entry is not finite.
     TypeError
         If an argument is complex, sparse or masked.
 
@@ -127,12 +127,12 @@ def cholesky_solve(l: Any, b: Any, *, check_finite: bool = True) -> Array:
 
 
 def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """Inverse of a symmetric positive definite matrix: Cholesky, GETS, Qᵀ Q.
+    """Return the inverse of a symmetric positive definite matrix: Cholesky, GETS, Qᵀ Q.
 
     Parameters
     ----------
     a, overwrite_a, check_finite
-        As in `cholesky`; here it is the inverse that takes the place of `a`.
+        As in `cholesky`, but here the inverse replaces `a`.
 
     Returns
     -------
@@ -153,8 +153,8 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
 
     Notes
     -----
-    n³ operations, half of what a general inverse takes. To apply the inverse to a few vectors, use
-    `cholesky` and `cholesky_solve` instead: a third of the operations, and more accurate.
+    n³ operations, half of a general inverse. To apply the inverse to a few vectors, use `cholesky`
+    and `cholesky_solve` instead: they take a third of the operations and are more accurate.
     """
     given, matrix = a, checks.as_matrix(a, square=True, finite=not is_cupy(a) and check_finite)
     a = checks.scratch(matrix, given, overwrite_a, empty=is_cupy(matrix))
@@ -173,8 +173,8 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
 
 
 def _factor(a: Array) -> None:
-    """Put L into the lower triangle of a contiguous `a`, leaving the upper one alone."""
-    if len(a) == 0:  # LAPACK refuses to see it
+    """Write L into the lower triangle of a contiguous `a`; the upper triangle keeps its values."""
+    if len(a) == 0:  # LAPACK rejects empty arrays
         return
     c, flipped = checks.column_major(a)
     potrf = scipy.linalg.get_lapack_funcs("potrf", (c,))
@@ -183,7 +183,7 @@ def _factor(a: Array) -> None:
     if info > 0:
         raise SingularMatrixError(
             f"the matrix is not positive definite: pivot {info - 1}, counted from 0, is not positive; "
-            "regularise it (a larger lambda), or use gauss_jordan_inverse if it is not meant to be",
+            "regularise it (a larger lambda), or use gauss_jordan_inverse for a matrix that is not positive definite",
             index=info - 1,
         )
-    checks.check_pivots(a.diagonal())  # NaN passes unnoticed through some builds of LAPACK
+    checks.check_pivots(a.diagonal())  # some builds of LAPACK do not report NaN

@@ -1,15 +1,15 @@
 """Cholesky factorisation, solution and inverse on the GPU.
 
 A factor of moderate size is one launch of ``cuda/cholesky.cu``, which goes through the matrix tile by tile. A larger
-matrix, or one that is to be inverted, is gone through by units of a few block columns. A unit is factored by recursion
-down to what one launch does best: the left half of its columns, down to the last row; their product off the right half,
-all rows at once; the right half. This chain runs on an urgent stream: the finished unit is taken off the next
-one's columns there, so that the chain can go on, and off all others by one product at the same time.
+matrix, or one that is to be inverted, is processed in units of a few block columns. A unit is factored by recursion,
+down to the size that one launch does best: the left half of its columns, down to the last row; the subtraction of
+their product from the right half, all rows at once; the right half. This chain runs on an urgent stream, on which the
+finished unit is also subtracted from the next unit's columns, so that the chain can continue. At the same time one
+product subtracts it from all other columns.
 
-The inverse is finished in the same sweep, in the one matrix's memory. With Q the inverse of the factor,
-the rows of Q that belong to a unit are known as soon as the unit is factored; they go into the rows of Q
-below, as far as these are known, and into the sum Qᵀ Q, and then their place is free. All that needs
-in addition to the matrix is two slabs of a unit's width.
+The inverse is finished in the same sweep, in the memory of one matrix. Let Q be the inverse of the factor. The rows of
+Q that belong to a unit are known as soon as the unit is factored. They enter the rows of Q below, as far as these are
+known, and the sum Qᵀ Q; then their memory is free. Besides the matrix, this needs two slabs of a unit's width.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from .pivots_gpu import PivotStatus
 from .triangular_gpu import invert_blocks, invert_lower, leading
 
 _SIZES = kernels.Constants("cholesky")
-# Block columns to a unit, of matrices up to so many rows and of larger ones: of a factor, of an inverse, and of one in
-# float32, whose products run best when they are wide. And how many one launch factors: more than that, and products
-# by cuBLAS or `half` between launches are faster than its own.
+# Block columns of a unit, for matrices of up to SMALL rows and for larger ones: for a factor, for an inverse, and for
+# one in float32, whose products run best when wide. LAUNCH: block columns that one launch factors; with more,
+# products by cuBLAS or `half` between launches are faster than its own.
 SMALL = 5120
 UNITS, INVERSE_UNITS, SINGLE_INVERSE_UNITS = (40, 16), (4, 8), (8, 16)
 LAUNCH = (40, 8)
-# Scaled row by row, the float16 parts of `half` are accurate in the norm of each row and column: an element of A - X Xᵀ
-# to rounding of √(aᵢᵢ aⱼⱼ), which is all that Cholesky's factorisation promises.
+# The float16 parts of `half`, scaled row by row, are accurate in the norm of each row and column: an element of
+# A - X Xᵀ to rounding of √(aᵢᵢ aⱼⱼ), which is all that Cholesky factorisation guarantees.
 ENGINE = "fastest"
 
 
 class _Columns:
-    """The factorisation of `a` by block columns, in its lower triangle; a place for what its launches share."""
+    """The factorisation of `a` by block columns, in its lower triangle, with the data that its launches share."""
 
     def __init__(self, a: Array, status: PivotStatus, share: int = 1) -> None:
-        """`share`: one of how many parts of the device the factorisation may fill."""
+        """Prepare for `a`; the factorisation may fill 1/`share` of the device."""
         self.a, self.n, self.status = a, len(a), status
         self.leaf = _SIZES.LEAF
         self.count, self._ld = -(-self.n // self.leaf), leading(a)
@@ -54,11 +54,11 @@ class _Columns:
 
     @property
     def fit(self) -> bool:
-        """Whether the kernel finds the shared memory it needs, as on an H200; if not, cuSOLVER factors."""
+        """Whether the device has the shared memory that the kernel needs, as an H200 has; if not, cuSOLVER factors."""
         return kernels.properties(self.a.device.id).shared_memory >= self._shared
 
     def factor_by_library(self) -> None:
-        """All columns by cuSOLVER."""
+        """Factor all columns with cuSOLVER."""
         from cupy.cuda import cusolver, device
         from cupy_backends.cuda.libs import cublas
 
@@ -71,7 +71,7 @@ class _Columns:
         cupy.copyto(self.status.failed, info - 1, where=info > 0)
 
     def factor(self, first: int, last: int) -> None:
-        """Factor block columns `first` to `last`, from which all columns before them are already taken off."""
+        """Factor block columns `first` to `last`, from which all earlier columns have been subtracted."""
         if last - first <= LAUNCH[self.n > SMALL]:
             tiles = sum(self.count - j for j in range(first, last))
             self._launch(
@@ -85,13 +85,13 @@ class _Columns:
         self.factor(middle, last)
 
     def take_off(self, first: int, last: int, begin: int, end: int) -> None:
-        """Take the product of the finished columns `first` to `last` off those from `begin` to `end`."""
+        """Subtract the product of the finished columns `first` to `last` from columns `begin` to `end`."""
         row, left = begin * self.leaf, first * self.leaf
         m, n, k = self.n - row, min(end * self.leaf, self.n) - row, last * self.leaf - left
         char, item, ld = self.a.dtype.char, self.a.itemsize, self._ld
         if n <= 8 * self.leaf and (char == "d" or m * n * k < 1 << 31):
-            # So small a square is done whole, which is one launch with the rows below it: above the diagonal
-            # anything may come to be.
+            # So small a square is computed whole, in one launch with the rows below it; entries above the diagonal
+            # are arbitrary.
             x = (self.a.data.ptr + (row * ld + left) * item, ld)
             c = (self.a.data.ptr + row * (ld + 1) * item, ld)
             cublas_at(char, (m, n, k), -1.0, 1.0, (*x, False), (*x, True), c)
@@ -105,9 +105,9 @@ def _inverse_unit(n: int, dtype: np.dtype) -> int:
 
 
 def _sweep(columns: _Columns, unit: int, inverse: bool = False) -> None:
-    """Factor all columns, unit by unit; for the `inverse` finish each unit when it has been taken off the others.
+    """Factor all columns, unit by unit; for the `inverse`, finish each unit once it is subtracted from the others.
 
-    That runs during the factorisation of the next unit, and changes the unit's columns; its triangle is inverted
+    This runs during the factorisation of the next unit and changes the unit's columns. The unit's triangle is inverted
     before, on a third stream.
     """
     count, rest, unfinished = columns.count, None, None
@@ -138,7 +138,7 @@ def _sweep(columns: _Columns, unit: int, inverse: bool = False) -> None:
             with inverting:
                 _invert_triangle(columns, first, last)
                 inverted = inverting.record()
-        # The host is hardly faster than the device: the chain of launches comes first here, too.
+        # The host is hardly faster than the device, so it submits the chain of launches first.
         if unfinished:
             _invert_unit(columns, *unfinished)
         if after < count:
@@ -152,16 +152,16 @@ def _sweep(columns: _Columns, unit: int, inverse: bool = False) -> None:
 
 
 def _invert_triangle(columns: _Columns, first: int, last: int) -> None:
-    """The inverse of a unit's triangle in its place, with zeros above."""
+    """Invert a unit's triangle in place, with zeros above."""
     rows = slice(first * columns.leaf, min(last * columns.leaf, columns.n))
     square = columns.a[rows, rows]
     invert_lower(square, invert_blocks(square, columns.status))
 
 
 def cholesky(a: Array, room: Array, given: Array | None = None, later: bool = False) -> tuple[Array, PivotStatus]:
-    """L with zeros above, in `room`, which may be `a`, and what was found; `given` is what the caller passed.
+    """Return L with zeros above, in `room` (which may be `a`), and the status; `given` is the caller's argument.
 
-    A pivot that fails raises, unless the status is to be checked `later`.
+    A failed pivot raises an error, unless the status is to be checked `later`.
     """
     n = len(a)
     if n == 0:
@@ -180,18 +180,18 @@ def cholesky(a: Array, room: Array, given: Array | None = None, later: bool = Fa
 
 
 def _factored(a: Array) -> PivotStatus:
-    """Put L into the lower triangle of `a`, reading that only; what lies above is left over."""
+    """Write L into the lower triangle of `a`, which alone is read; entries above are arbitrary."""
     status = PivotStatus()
     _sweep(_Columns(a, status), UNITS[len(a) > SMALL])
     return status
 
 
 def inverse(a: Array, room: Array, given: Array | None = None) -> Array:
-    """The inverse of the symmetric positive definite `a`, in `room`, which may be `a`; `given` as in `cholesky`."""
+    """Return the inverse of a symmetric positive definite `a` in `room`, which may be `a`; `given` as in `cholesky`."""
     n = len(a)
     if n == 0:
         return room
-    # Two slabs of a unit's width, and what the products pack.
+    # Two slabs of a unit's width, and the packed operands of products.
     require_memory(
         2 * _inverse_unit(n, a.dtype) * _SIZES.LEAF * n * a.itemsize + WORKSPACE,
         get_xp(a),
@@ -212,16 +212,16 @@ def inverse(a: Array, room: Array, given: Array | None = None) -> Array:
 
 def _inverted(a: Array) -> PivotStatus:
     status = PivotStatus()
-    columns = _Columns(a, status, 2)  # its blocks would make the products that run at the same time wait
+    columns = _Columns(a, status, 2)  # with more blocks, simultaneous products would have to wait
     _sweep(columns, _inverse_unit(len(a), a.dtype), inverse=True)
     return status
 
 
 def _invert_unit(columns: _Columns, first: int, last: int, *events: Any) -> None:
-    """The rows of Q = L⁻¹ of one unit, and Qᵀ Q of these rows in their place, after `events`.
+    """Compute the rows of Q = L⁻¹ of one unit, and replace them by their Qᵀ Q, after `events`.
 
     Left of the unit's columns and from its rows down, `a` holds the product of L's finished columns with
-    their part of Q; above its rows, the lower triangle of the sum Qᵀ Q so far. The unit's triangle is inverted already.
+    their part of Q; above its rows, the lower triangle of the sum Qᵀ Q so far. The unit's triangle is already inverted.
     """
     for event in events:
         cupy.cuda.get_current_stream().wait_event(event)

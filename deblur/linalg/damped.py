@@ -1,4 +1,4 @@
-"""The damped least-squares problem of deblurring, by QR: the route of the reconstruction method ``qr``."""
+"""The damped least-squares problem of deblurring by QR, as the method ``qr`` solves it."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from .qr import factor
 
 @dataclass(frozen=True, eq=False)
 class DampedQR:
-    """The triangle R of [H; √λ I] = QR, kept to solve min ‖Hx − b‖² + λ‖x‖² again and again.
+    """The triangle R of [H; √λ I] = QR, which solves min ‖Hx − b‖² + λ‖x‖² for many right-hand sides.
 
-    Made by `damped_qr`. `r` holds the band of Rᵀ on the CPU (row d is the d-th
-    subdiagonal, LAPACK's order) and the full triangle R on the GPU.
+    `damped_qr` returns it. On the CPU, `r` is the band of Rᵀ (row d is the d-th subdiagonal, LAPACK's
+    order); on the GPU it is the full triangle R.
     """
 
     h: Any
     lam: float
     r: Array
-    #: Hᵀ: a matrix of its own on the GPU, where products with a transposed sparse matrix add in any order.
+    #: Hᵀ: a separate matrix on the GPU, where products with a transposed sparse matrix add in arbitrary order.
     ht: Any
 
     def solve(self, b: Array) -> Array:
-        """The minimiser for each right-hand side.
+        """Return the minimiser for each right-hand side.
 
         Parameters
         ----------
         b : (M,) or (M, K) array
-            Finite; computed in the dtype of the factor.
+            Finite right-hand sides; converted to the dtype of the factor.
 
         Returns
         -------
@@ -49,9 +49,8 @@ class DampedQR:
         Notes
         -----
         Corrected semi-normal equations [1]_: RᵀRx = Hᵀb, then one step of
-        refinement with the residual b − Hx. Q is not needed, and while cond(R)
-        stays under eps^(-1/2) the error is that of the QR method, not that of the normal
-        equations.
+        refinement with the residual b − Hx. Q is not needed. As long as cond(R) is below eps^(-1/2),
+        the error is that of the QR method instead of that of the normal equations.
 
         References
         ----------
@@ -65,12 +64,12 @@ class DampedQR:
         return x + self._seminormal(self.ht @ (b - self.h @ x) - self.r.dtype.type(self.lam) * x)
 
     def rcond(self) -> float:
-        """An estimate of 1/(‖RᵀR‖ ‖(RᵀR)⁻¹‖): the inverse by power iteration, from white noise, the norm by a bound.
+        """Return an estimate of 1/(‖RᵀR‖ ‖(RᵀR)⁻¹‖): the inverse's norm by power iteration, ‖RᵀR‖ by a bound.
 
-        The corrected semi-normal equations are worth nothing below eps.
+        If it is below eps, the corrected semi-normal equations are worthless.
         """
         xp = get_xp(self.r)
-        # Products, because on a GPU sums along an axis would first be compiled.
+        # Matrix products: on a GPU, sums along an axis would have to be compiled.
         columns, rows = (abs(a) @ xp.asarray(np.ones(a.shape[1], a.dtype)) for a in (self.ht, self.h))
         norm = float(columns.max()) * float(rows.max()) + self.lam
         z = xp.asarray(np.random.default_rng(0).standard_normal(self.h.shape[1]).astype(self.r.dtype))
@@ -83,7 +82,7 @@ class DampedQR:
         return 1 / (norm * largest)
 
     def _seminormal(self, y: Array) -> Array:
-        """(RᵀR)⁻¹ y."""
+        """Return (RᵀR)⁻¹ y."""
         if not is_cupy(y):
             # Rᵀ is the Cholesky factor of HᵀH + λI up to the signs of its columns, which cancel here.
             return scipy.linalg.cho_solve_banded((self.r, True), y, check_finite=False)
@@ -100,8 +99,8 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     ----------
     h : (M, N) array or sparse matrix
         NumPy or CuPy, dense or from `scipy.sparse` / `cupyx.scipy.sparse`. Fast
-        where its nonzeros lie in a band, as those of a blur do when pixels are
-        taken row by row.
+        if its nonzeros lie in a band, as those of a blur do for pixels
+        numbered row by row.
     lam : float
         The damping λ ≥ 0 of min ‖Hx − b‖² + λ‖x‖² (λ = damp² of
         `scipy.sparse.linalg.lsqr`).
@@ -109,25 +108,25 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     Returns
     -------
     DampedQR
-        With ``.solve(b)``.
+        The factor, with ``.solve(b)``.
 
     Raises
     ------
     ValueError
-        For a negative or non-finite λ, an H that is not a matrix, is empty, or not finite.
+        If λ is negative or not finite, or H is not a matrix, empty, or not finite.
     TypeError
-        For complex entries.
+        If H has complex entries.
     SingularMatrixError
-        If a diagonal entry of R vanishes to rounding, or by an estimate its condition number squared is above
+        If a diagonal entry of R vanishes to rounding, or if the estimate of R's squared condition number is above
         1/eps: λ is too small for this H.
 
     Notes
     -----
-    √λ I is triangular already, so R starts as √λ I and the rows of H are
-    rotated into it, a block at a time [1]_. On the CPU only R's band is touched
-    (`BandTriangle`): for a blur of half-bandwidth p that is 16Np² operations and
-    2p numbers for each pixel, where the dense factorisation takes
-    10/3 N³ and N². No matrix of 2N rows is formed.
+    √λ I is already triangular. So R starts as √λ I, and the rows of H are
+    rotated into it, one block at a time [1]_. On the CPU only R's band is touched
+    (`BandTriangle`): a blur of half-bandwidth p takes 16Np² operations and
+    2p numbers for each pixel, compared with 10/3 N³ operations and N² numbers
+    of a dense factorisation. No matrix of 2N rows is formed.
 
     References
     ----------
@@ -146,7 +145,7 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     n = h.shape[1]
     start = np.full(n, np.sqrt(lam), dtype)
     if get_xp(values) is np:
-        h = h.copy() if sparse else h  # whose entries may be put in order
+        h = h.copy() if sparse else h  # a copy, since its entries may be reordered
         ht, triangle = h.T, BandTriangle(start).with_rows(h)
         r, diagonal = triangle.rows.T, triangle.rows[:, 0]
     else:
@@ -165,10 +164,10 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
 
 
 def _factored_on_gpu(h: Any, start: np.ndarray) -> tuple[Any, Any, Array]:
-    """H in canonical form, Hᵀ by rows, and R of [H; diag(start)] as a full matrix.
+    """Return H in canonical form, Hᵀ by rows, and R of [H; diag(start)] as a full matrix.
 
     CuPy compiles kernels for seconds to sort, transpose or slice a sparse matrix, so the host works on its structure.
-    R is full because on a GPU large products matter more than the zeros in them.
+    R is full, because on a GPU large products matter more than the zeros in R.
     """
     (m, n), sparse = h.shape, hasattr(h, "tocsr")
     if sparse:
@@ -183,7 +182,7 @@ def _factored_on_gpu(h: Any, start: np.ndarray) -> tuple[Any, Any, Array]:
         ht = type(h)((h.data.take(cupy.asarray(turned.data)), *parts), (n, m))
         ht.has_canonical_format = True
         full = np.diff(places.indptr) > 0
-        first, last = np.zeros((2, m), np.int64)  # the columns of a row's nonzeros; 0, 0 for none
+        first, last = np.zeros((2, m), np.int64)  # range of the columns of a row's nonzeros; 0, 0 for none
         first[full] = places.indices[places.indptr[:-1][full]]
         last[full] = places.indices[places.indptr[1:][full] - 1] + 1
     else:
@@ -194,8 +193,8 @@ def _factored_on_gpu(h: Any, start: np.ndarray) -> tuple[Any, Any, Array]:
     r = cupy.diag(cupy.asarray(start))
     i = 0
     while i < m:
-        # Rows in number about half the columns they touch: fewer would send R's window round the
-        # cache more often, more would widen it.
+        # About half as many rows as the columns they touch: fewer rows would move R's window through the
+        # cache more often, more rows would widen it.
         j = min(i + max(32, int(last[i] - first[i]) // 2), m)
         lo, hi = int(first[i:j].min()), int(last[:j].max())
         if hi > lo:
@@ -210,5 +209,5 @@ def _factored_on_gpu(h: Any, start: np.ndarray) -> tuple[Any, Any, Array]:
 
 
 def _places(h: Any) -> scipy.sparse.csr_array:
-    """The structure of a sparse matrix on a GPU, on the host: its entries are their places in `h.data`."""
+    """Return the structure of a sparse GPU matrix on the host; its entries are the indices into `h.data`."""
     return scipy.sparse.csr_array((np.arange(h.nnz), h.indices.get(), h.indptr.get()), shape=h.shape)

@@ -1,4 +1,4 @@
-"""Blocked Gauss-Jordan elimination with partial pivoting: inverse and solution, in place.
+"""Blocked Gauss-Jordan elimination with partial pivoting: inverse in place, and solution.
 
 For a panel of `block` columns with pivot block D (after row switches), one step turns
 
@@ -7,14 +7,14 @@ For a panel of `block` columns with pivot block D (after row switches), one step
     ⎣ F  Q  G ⎦        ⎣ F  0  G ⎦   ⎣ -Q D⁻¹ ⎦
 
 which switches rows, normalises the pivot rows and makes zeros above and below them, for `block`
-columns at once. The panel's own columns, which become columns of the identity, are free: the
-inverse is stored there, so that no second n × n matrix is needed. After the last panel the matrix
+columns at once. The panel's columns become columns of the identity, so their memory is free: the
+inverse is stored there, and no second n × n matrix is needed. After the last panel the matrix
 holds (P A)⁻¹ = A⁻¹ Pᵀ, and the row switches are undone as column switches.
 
-The pivots of a panel are those of LAPACK's `getrf` on its rows from the diagonal down: the column
-by column choice of partial pivoting does not depend on the rows above, which are not candidates
-any more. Its factors also give the multipliers -P D⁻¹ and -Q D⁻¹ by triangular solves. All the
-rest, 2 n³ operations of about 2 n³ + 2 n² block, is the rank-`block` update.
+The pivots of a panel are those of LAPACK's `getrf` on its rows from the diagonal down, since
+partial pivoting does not consider the rows above. The factors of `getrf` also give the
+multipliers -P D⁻¹ and -Q D⁻¹ by triangular solves. The rest is the rank-`block` update, which takes
+2 n³ of about 2 n³ + 2 n² block operations.
 
 References
 ----------
@@ -35,24 +35,24 @@ from ..device import Array, is_cupy
 from . import checks, gauss_jordan_gpu
 from .transpose import turn
 
-BLOCK = 128  # much below, the update is bound by memory; much above, by the panel
-_PROBES = 4  # right-hand sides from which the condition is estimated
-STRIP = 64  # rows handled at a time where an expression needs a temporary
+BLOCK = 128  # with far fewer columns, memory bounds the update; with far more, the panel dominates
+_PROBES = 4  # right-hand sides for the estimate of the condition
+STRIP = 64  # rows processed at a time if an expression needs a temporary
 
 
 def gauss_jordan_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """Inverse of a square matrix by blocked, in-place Gauss-Jordan elimination.
+    """Return the inverse of a square matrix by blocked, in-place Gauss-Jordan elimination.
 
     Parameters
     ----------
     a : array_like, shape (n, n)
-        Real matrix. float16 and float32 are computed in float32, everything else in float64.
+        Real matrix. float16 and float32 are computed in float32, all else in float64.
     overwrite_a : bool
-        Let the inverse take the place of `a`, without any second n × n matrix. It then is `a` that
-        is returned, if `a` is a contiguous float32 or float64 array; otherwise `a` is left alone.
+        Let the inverse replace `a`, without a second n × n matrix. If `a` is a contiguous float32 or
+        float64 array, `a` itself is returned; otherwise `a` keeps its values.
     check_finite : bool
-        Look for NaN and infinity in `a` first, and estimate the condition. On the GPU they are found on
-        the way.
+        Look for NaN and infinity in `a` first, and estimate the condition. On the GPU they are found during
+        the elimination.
 
     Returns
     -------
@@ -63,11 +63,11 @@ def gauss_jordan_inverse(a: Any, *, overwrite_a: bool = False, check_finite: boo
     ------
     SingularMatrixError
         If a pivot is zero, or too small for its reciprocal to be represented; ``index`` is its
-        position (on the GPU, where the transpose is eliminated, that of a row which depends on
-        those before it). Also, with ``index`` None, if the inverse overflows. `a` is then left half
-        eliminated if `overwrite_a` was set.
+        position (on the GPU, where the transpose is eliminated, that of a row that depends on
+        earlier rows). Also, with ``index`` None, if the inverse overflows. With `overwrite_a`, `a` is
+        then left half eliminated.
     ValueError
-        If `a` is not a square matrix, or not finite.
+        If `a` is not a square matrix, or not finite; or if `overwrite_a` is set and `a` is read-only.
     TypeError
         If `a` is complex, sparse or masked.
 
@@ -78,9 +78,9 @@ def gauss_jordan_inverse(a: Any, *, overwrite_a: bool = False, check_finite: boo
 
     Notes
     -----
-    2 n³ operations [1]_. Conditioning is a matter for the caller: in the 1-norm it is
-    ``norm(a, 1) * norm(inverse, 1)``, which costs n² operations only. For a symmetric positive
-    definite matrix `cholesky_inverse` takes half the operations.
+    2 n³ operations [1]_. The condition number in the 1-norm is
+    ``norm(a, 1) * norm(inverse, 1)``, which costs only n² operations. For a symmetric positive
+    definite matrix, `cholesky_inverse` takes half the operations.
 
     References
     ----------
@@ -89,8 +89,8 @@ def gauss_jordan_inverse(a: Any, *, overwrite_a: bool = False, check_finite: boo
     given, a = a, checks.as_matrix(a, square=True, finite=not is_cupy(a) and check_finite)
     a = checks.scratch(a, given, overwrite_a)
     if is_cupy(a):
-        # Row operations make X A - I small, whatever they are; done on the transpose, they do so for A X - I,
-        # which is what a solution needs. A column-major array is a transpose as it lies.
+        # Row operations always make X A - I small. Applied to the transpose, they make A X - I small, which a
+        # solution needs. A column-major array already is a transpose.
         by_rows = a.flags.c_contiguous
         if by_rows:
             turn(a)
@@ -108,7 +108,7 @@ def gauss_jordan_inverse(a: Any, *, overwrite_a: bool = False, check_finite: boo
 
 
 def gauss_jordan_solve(a: Any, b: Any, *, check_finite: bool = True) -> Array:
-    """Solution of A X = B by blocked Gauss-Jordan elimination of A augmented with B.
+    """Return the solution of A X = B by blocked Gauss-Jordan elimination of A augmented with B.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def gauss_jordan_solve(a: Any, b: Any, *, check_finite: bool = True) -> Array:
     SingularMatrixError
         As `gauss_jordan_inverse`.
     ValueError
-        If shapes do not fit, or something is not finite.
+        If shapes do not match, or an entry is not finite.
     TypeError
         If an argument is complex, sparse or masked.
 
@@ -140,11 +140,11 @@ def gauss_jordan_solve(a: Any, b: Any, *, check_finite: bool = True) -> Array:
 
     Notes
     -----
-    n³ + 2 n² k operations, where an LU factorisation takes 2/3 n³ + 2 n² k: the zeros above the
-    pivots are the difference.
+    n³ + 2 n² k operations, compared with 2/3 n³ + 2 n² k of an LU factorisation; the zeros above the
+    pivots make the difference.
     """
     given, b = checks.as_system(a, b, finite=check_finite)
-    a = given.copy(order="F")  # so that the columns yet to come are contiguous
+    a = given.copy(order="F")  # so that the columns still to be eliminated are contiguous
     n = len(a)
     x = b[:, None] if b.ndim == 1 else b
     if is_cupy(a):
@@ -161,9 +161,9 @@ def gauss_jordan_solve(a: Any, b: Any, *, check_finite: bool = True) -> Array:
 
 
 def _eliminate(a: np.ndarray, right: list[np.ndarray]) -> np.ndarray:
-    """Eliminate the columns of [A right]: `right` becomes A⁻¹ right, or, if there is none, A becomes (P A)⁻¹.
+    """Eliminate the columns of [A right]: `right` becomes A⁻¹ right, or, if it is empty, A becomes (P A)⁻¹.
 
-    Returns which row of A was switched to which place.
+    Returns the index of the row of A that was moved to each place.
     """
     order = np.arange(len(a))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -171,7 +171,7 @@ def _eliminate(a: np.ndarray, right: list[np.ndarray]) -> np.ndarray:
             panel = slice(k, min(k + BLOCK, len(a)))
             targets = [a[:, panel.stop :], *right] if right else [a]
             multipliers, order[k:] = _eliminate_panel(a, targets, order[k:], panel)
-            if not right:  # the panel's columns are those of the identity now
+            if not right:  # the panel now has the identity's columns
                 a[:, panel] = 0
                 a[panel, panel] = np.eye(panel.stop - k)
             for target in targets:
@@ -182,11 +182,11 @@ def _eliminate(a: np.ndarray, right: list[np.ndarray]) -> np.ndarray:
 
 
 def _eliminate_panel(a: Array, targets: Sequence[Array], order: Array, panel: slice) -> tuple[Array, Array]:
-    """Choose the pivots of a panel, switch rows of all `targets` alike, and return the multipliers.
+    """Choose the pivots of a panel, switch the rows of all `targets`, and return the multipliers and the new order.
 
-    Returns the multipliers, shape (n, b) in Fortran order: D⁻¹ in the panel's rows and -P D⁻¹,
-    -Q D⁻¹ above and below (see the top of this file); and `order`, one entry for each row from
-    ``panel.start`` down, switched like them.
+    The multipliers, (n, b) in Fortran order, are D⁻¹ in the panel's rows and -P D⁻¹, -Q D⁻¹ above and
+    below (see the top of this file). `order` has one entry for each row from ``panel.start`` down, and is
+    switched like these rows.
     """
     k, b = panel.start, panel.stop - panel.start
     getrf, trsm = scipy.linalg.get_lapack_funcs("getrf", (a,)), scipy.linalg.get_blas_funcs("trsm", (a,))
@@ -200,7 +200,7 @@ def _eliminate_panel(a: Array, targets: Sequence[Array], order: Array, panel: sl
     for target in targets:
         target[k + moved] = target[k + switched[moved]]
 
-    # -P D⁻¹ and D⁻¹ need both factors of D = L U; below, getrf has already applied U⁻¹.
+    # -P D⁻¹ and D⁻¹ need both factors of D = L U; below them, getrf has already applied U⁻¹.
     multipliers = np.empty((len(a), b), a.dtype, order="F")
     multipliers[:k] = -a[:k, panel]
     multipliers[k : k + b] = np.eye(b)
@@ -211,13 +211,12 @@ def _eliminate_panel(a: Array, targets: Sequence[Array], order: Array, panel: sl
 
 
 def _rank_update(a: Array, left: Array, right: Array) -> None:
-    """``a += left @ right`` in place, for a contiguous `a`.
+    """Compute ``a += left @ right`` in place, for a contiguous `a`.
 
-    One call of SciPy's BLAS, and not NumPy's product: NumPy cannot accumulate, and where each of
-    the two brings a BLAS of its own, as their wheels do, alternating calls make two sets of threads
-    compete.
+    This calls SciPy's BLAS, not NumPy's product. NumPy cannot accumulate, and if both bring their own
+    BLAS, as their wheels do, alternating calls make two sets of threads compete.
     """
-    if a.size == 0:  # f2py refuses to see it
+    if a.size == 0:  # f2py rejects empty arrays
         return
     gemm = scipy.linalg.get_blas_funcs("gemm", (a,))
     if a.flags.f_contiguous:

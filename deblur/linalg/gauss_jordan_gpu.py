@@ -1,10 +1,10 @@
 """Gauss-Jordan elimination on the GPU: the scheme of `gauss_jordan.py` with the kernels of ``cuda/gauss_jordan.cu``.
 
-A panel of MAX_PANEL columns is one launch, pivots included. Two of them make one of twice the width by
-products within these columns, and so on up to the width whose rank-`width` update of all the other
-columns runs at full speed. While that update runs, the next columns, which get theirs first, are
-eliminated on a second stream: the panels' launches, bound by latency, hide behind the product.
-Nothing comes back to the host until the end.
+One launch eliminates a panel of MAX_PANEL columns, pivots included. Two panels are combined to one of twice
+the width by products within their columns, and so on, up to a width whose rank-`width` update of all other
+columns runs at full speed. The columns that come next are updated first and are eliminated on a second stream
+while the rest of the update runs, so the latency of the panels' launches is hidden behind the product.
+The host reads nothing back until the end.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .pivots_gpu import PivotStatus
 from .transpose import turned
 
 _SIZES = kernels.Constants("gauss_jordan")
-WIDTHS = (256, 1024)  # columns eliminated before all others are updated: of small and of large matrices
+WIDTHS = (256, 1024)  # columns eliminated before all others are updated, for small and for large matrices
 LARGE = 12000
-# What wider ones do to the residual A X - B cannot be turned round, as it is for an inverse.
+# Wider panels increase the residual A X - B; for an inverse the transpose avoids this, for a solution it cannot.
 SOLVE_WIDTH = 128
 
 
 class _Elimination:
-    """Eliminates columns of one n-row matrix `a`, in place; picks the kernel for its panels once."""
+    """The elimination of columns of one n-row matrix `a`, in place; the kernel for its panels is chosen once."""
 
     def __init__(self, a: Array) -> None:
         n = len(a)
@@ -36,7 +36,7 @@ class _Elimination:
         self.status = PivotStatus()
         self.pivots = cupy.empty(n, np.int32)
         self.place = cupy.empty(n, np.int32)
-        self.width = min(n, WIDTHS[n >= LARGE])  # of `inverse`, which is the widest
+        self.width = min(n, WIDTHS[n >= LARGE])  # the largest width that `inverse` uses
         self.strip = cupy.empty((self.width, self.width), a.dtype)
         self.grid_arguments: tuple[Any, ...] = ()
         threads, per_block = _SIZES.PANEL_THREADS, -(-n // _SIZES.CLUSTER)
@@ -52,19 +52,20 @@ class _Elimination:
                     f"Gauss-Jordan elimination on this GPU takes at most {resident * threads} rows, not {n}; "
                     "use cholesky_inverse, or a NumPy array"
                 )
-            # The barrier costs less among few blocks, and the rest less among many: 32, or what n asks for.
+            # Few blocks make the barrier cheaper, many the rest: 32 blocks, or fewer for small n, or more if n requires
+            # it.
             self._spread(min(resident, max(-(-n // threads), min(32, -(-n // 32)))))
         self.gather = kernels.get("gauss_jordan", "gather", a.dtype)
         self.of_dtype = kernels.Constants("gauss_jordan", a.dtype)
 
     def _spread(self, blocks: int) -> None:
-        """Over so many blocks, which meet at a barrier, and must all run at once."""
+        """Use this many blocks, which meet at a barrier and must all run at once."""
         self.blocks, self.threads = blocks, -(-self.n // (32 * blocks)) * 32
         self.counter = cupy.zeros(1, np.uint32)
         self.grid_arguments = (cupy.empty(blocks * _SIZES.BOXES, np.uint8), self.counter)
 
     def columns(self, k: int, stop: int) -> None:
-        """Eliminate the columns from `k` to `stop`. A single panel's rows are not switched in it yet."""
+        """Eliminate columns `k` to `stop`; the rows of a single panel are not switched within it yet."""
         if stop - k <= _SIZES.MAX_PANEL:
             self._panel(k, stop)
             return
@@ -86,20 +87,20 @@ class _Elimination:
                 shared_mem=_SIZES.PANEL_BYTES, cooperative=bool(self.grid_arguments),
             )  # fmt: skip
         except cupy.cuda.driver.CUDADriverError as error:
-            # Refused, and nothing was started: where the card is shared, fewer blocks may run at once.
+            # The launch was refused and nothing was started: on a shared card, fewer blocks may run at once.
             if error.status != 720:  # CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
                 raise
             fewest = -(-self.n // _SIZES.PANEL_THREADS)
             if self.blocks == fewest:
                 raise RuntimeError(
-                    f"Gauss-Jordan elimination of {self.n} rows needs {fewest} blocks that run at once, and this GPU "
-                    "refuses: it may be shared with other processes; use cholesky_inverse, or a NumPy array"
+                    f"Gauss-Jordan elimination of {self.n} rows needs {fewest} blocks that run at once, which this GPU "
+                    "refuses: other processes may be using it; use cholesky_inverse, or a NumPy array"
                 ) from None
             self._spread(fewest)
             self._panel(k, stop)
 
     def _update(self, k: int, stop: int, first: int, last: int, origin: int) -> None:
-        """Apply the elimination of the columns from `k` to `stop` to those from `first` to `last` next to them."""
+        """Apply the elimination of columns `k` to `stop` to the adjacent columns `first` to `last`."""
         left, right = min(k, first), max(stop, last)
         strip = self.strip[: stop - k, : right - left]
         self.switch(self.a[:, left:right], strip, k, stop, (k - left, stop - left))
@@ -108,7 +109,7 @@ class _Elimination:
     def switch(
         self, target: Array, strip: Array, k: int, stop: int, own: tuple[int, int] = (0, 0), order: Array | None = None
     ) -> None:
-        """Switch the rows of `target`, of whose columns ``own`` are the eliminated ones; pivot rows to `strip`."""
+        """Switch rows of `target`, whose columns ``own`` are eliminated, and copy the pivot rows to `strip`."""
         columns, item = target.shape[1], target.itemsize
         self.gather(
             -(-columns // self.of_dtype.WIDTH), 256, target, target.strides[0] // item, columns, strip,
@@ -122,7 +123,7 @@ def _has_clusters(device: int) -> bool:
 
 
 def inverse(a: Array, given: Array | None = None) -> None:
-    """The inverse of the row-major CuPy matrix `a`, in its place."""
+    """Replace the row-major CuPy matrix `a` by its inverse."""
     if len(a):
         with worked("gauss-jordan", _inverted, a, a) as (x, status):
             if x is not a:
@@ -135,10 +136,10 @@ def _inverted(a: Array) -> PivotStatus:
     work = _Elimination(a)
     order = cupy.arange(n, dtype=np.int32)
     strip = cupy.empty((work.width, n), a.dtype)
-    # Of large products in float64, which the card's power limits, cuBLAS does more with the left factor transposed.
+    # For large float64 products, which the card's power limits, cuBLAS is faster with a transposed left factor.
     across = cupy.empty((work.width, n), a.dtype) if n >= LARGE and a.dtype == np.float64 else None
     main, (side, _) = cupy.cuda.get_current_stream(), side_streams()
-    # Nothing hides the first columns' elimination, so that there are fewer of them.
+    # Nothing hides the elimination of the first columns, so there are fewer of them.
     edges, width = [0], min(n, WIDTHS[0])
     while edges[-1] < n:
         edges.append(min(edges[-1] + width, n))
@@ -166,7 +167,7 @@ def _inverted(a: Array) -> PivotStatus:
 
 
 def solve(a: Array, b: Array, given: Array | None = None) -> None:
-    """The solution of A X = B in the place of `b`, shape (n, k); `a` may be destroyed."""
+    """Replace `b`, shape (n, k), by the solution of A X = B; `a` may be destroyed."""
     n, result = len(a), b
     if n == 0 or b.size == 0:
         return
@@ -189,7 +190,7 @@ def solve(a: Array, b: Array, given: Array | None = None) -> None:
 
 
 def _restore_columns(a: Array, order: Array, status: PivotStatus) -> None:
-    """Undo the row switches as column switches of the inverse."""
+    """Undo the row switches as column switches of the inverse, and record an overflow."""
     n, bytes_of_row = len(a), len(a) * a.itemsize
     if bytes_of_row <= kernels.properties(a.device.id).shared_memory:
         kernels.get("gauss_jordan", "restore_columns", a.dtype)(
@@ -198,7 +199,7 @@ def _restore_columns(a: Array, order: Array, status: PivotStatus) -> None:
         )  # fmt: skip
         return
     columns = cupy.argsort(order)
-    for start in range(0, n, 64):  # so many rows at a time, for the copy's sake
+    for start in range(0, n, 64):  # 64 rows at a time, since fancy indexing copies them
         rows = slice(start, start + 64)
         a[rows] = a[rows][:, columns]
     if not bool(cupy.isfinite(a).all()):

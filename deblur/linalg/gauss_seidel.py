@@ -1,20 +1,20 @@
-"""Gauss-Seidel iteration by blocks, plain or as the preconditioner of conjugate gradients.
+"""Blocked Gauss-Seidel iteration, plain or as the preconditioner of conjugate gradients.
 
-With A = L + D + U (strictly lower, diagonal, strictly upper part) a sweep solves
-(L + D) x⁺ = b - U x. For a block I of rows, with x current to its left and old from it on,
+With A = L + D + U (strictly lower, diagonal, strictly upper part), a sweep solves
+(L + D) x⁺ = b - U x. For a block I of rows, with new x to its left and old x from it on,
 
     x_I += K_II⁻¹ (b_I - A_I: x),     K = L + D,
 
-is exactly what the sweep does to these rows one by one, whatever the size of the block. The
-product with the block's rows is the bulk of the work; the triangular solve is its small rest. The
-part of the product left of the block is stored until the next sweep, where it completes
-b - A x of the x between the sweeps: the true residual costs nothing, one sweep late.
+equals the sweep of these rows one by one, whatever the size of the block. Most of the work is the
+product with the block's rows; the triangular solve is small. The part of the product left of the
+block is stored until the next sweep, where it completes b - A x for the x between the sweeps. So the
+true residual is known at no cost, one sweep late.
 
-The error of the plain iteration falls by about 1 - c/κ(A) in a sweep, too slowly for κ = 10⁶. With
-``acceleration="cg"`` the sweep forth and back, M = K D⁻¹ Kᵀ for symmetric A, preconditions
-conjugate gradients, which need about √κ(M⁻¹A) iterations. By Eisenstat's trick [2]_ the
-iteration runs on K⁻¹ A K⁻ᵀ, whose product with a vector takes two triangular solves because
-A = K + Kᵀ - D: an iteration reads the matrix once, as a plain sweep does.
+The error of the plain iteration falls by a factor of about 1 - c/κ(A) in a sweep, too slowly for
+κ = 10⁶. With ``acceleration="cg"``, a forward and a backward sweep, M = K D⁻¹ Kᵀ for symmetric A,
+precondition conjugate gradients, which need about √κ(M⁻¹A) iterations. By Eisenstat's trick [2]_,
+the iteration runs on K⁻¹ A K⁻ᵀ. Since A = K + Kᵀ - D, a product with this matrix takes two triangular
+solves, and an iteration reads the matrix once, as a plain sweep does.
 
 References
 ----------
@@ -41,8 +41,8 @@ from .checks import as_rhs, as_system, check_pivots
 from .krylov import cg
 from .triangular import substitute
 
-BLOCK = 256  # rows of a block: the product is long, the triangular solve within the block still small
-STALL = 100  # sweeps without a residual lower by 0.1 %, after which the iteration has stagnated
+BLOCK = 256  # rows of a block: large enough for fast products, small enough for a cheap triangular solve
+STALL = 100  # the iteration stagnates after this many sweeps without a residual lower by 0.1 %
 
 Callback = Callable[[int, float], object]
 Status = Literal["converged", "max_sweeps", "stagnated", "diverged", "indefinite"]
@@ -50,19 +50,19 @@ Status = Literal["converged", "max_sweeps", "stagnated", "diverged", "indefinite
 
 @dataclass(frozen=True)
 class GaussSeidelInfo:
-    """How an iteration ended.
+    """Result of a Gauss-Seidel iteration: its status and residual.
 
     Attributes
     ----------
     sweeps : int
-        Sweeps done; with ``acceleration="cg"`` iterations, each of the cost of a sweep.
+        Sweeps done; with ``acceleration="cg"``, iterations, each as expensive as a sweep.
     relative_residual : float
-        ‖b - A x‖/‖b‖ of the x returned, computed from it in float64; with several right-hand
-        sides, the largest of theirs.
+        ‖b - A x‖/‖b‖ of the returned x, computed in float64; for several right-hand sides, the largest
+        one.
     status : {"converged", "max_sweeps", "stagnated", "diverged", "indefinite"}
         Only "converged" means that the requested residual was reached.
     reason : str
-        The status in words, with what to try.
+        The status in words, with a remedy.
     """
 
     sweeps: int
@@ -87,7 +87,7 @@ def gauss_seidel(
     callback: Callback | None = None,
     check_finite: bool = True,
 ) -> tuple[Array, GaussSeidelInfo]:
-    """Solution of A X = B by Gauss-Seidel sweeps.
+    """Return the solution of A X = B by Gauss-Seidel sweeps, and how the iteration ended.
 
     Parameters
     ----------
@@ -95,21 +95,21 @@ def gauss_seidel(
         Real matrix without zeros on its diagonal. The sweeps converge if it is symmetric positive
         definite or strictly diagonally dominant.
     b : array_like, shape (n,) or (n, k)
-        One right-hand side, or k of them. With the identity the solution is the inverse.
+        One right-hand side, or k of them. For the identity, the solution is the inverse.
     x0 : array_like, shape of `b`, optional
-        Where to start; by default from zero.
+        First iterate; zero by default.
     rtol : float, optional
-        Relative residual ‖b - A x‖/‖b‖ to reach, in every column of `b`. By default the square
-        root of the dtype's eps.
+        Relative residual ‖b - A x‖/‖b‖ to reach in every column of `b`. By default the square
+        root of eps of the dtype.
     max_sweeps : int
-        Sweeps after which to give up.
+        Largest number of sweeps.
     acceleration : {None, "cg"}
-        None for the plain iteration; "cg" for conjugate gradients preconditioned by a sweep forth
-        and back, which needs a symmetric positive definite `a` and then serves for condition
-        numbers of a million and more.
+        None for the plain iteration. "cg" for conjugate gradients, preconditioned by a forward and a
+        backward sweep. It needs a symmetric positive definite `a`, and serves condition numbers of a
+        million and more.
     callback : callable, optional
         Called as ``callback(sweep, relative_residual)`` after each sweep. With "cg" the residual is
-        an estimate; it is replaced by the computed one before success is claimed.
+        an estimate; the true one is computed before convergence is reported.
     check_finite : bool
         Look for NaN and infinity in `a`, `b` and `x0` first.
 
@@ -118,15 +118,15 @@ def gauss_seidel(
     x : ndarray, shape of `b`
         The last iterate: float32 if `a` and `b` both are (or float16), else float64.
     info : GaussSeidelInfo
-        Whether it converged, and the true residual. Stagnation and divergence are reported here,
-        not raised: look at ``info.converged``.
+        Whether the iteration converged, and the true residual. Stagnation and divergence raise no
+        error: check ``info.converged``.
 
     Raises
     ------
     SingularMatrixError
         If a diagonal entry is zero or its reciprocal overflows; ``index`` is its position.
     ValueError
-        If shapes do not fit, something is not finite, an option is out of range, or with
+        If shapes do not match, an entry is not finite, an option is out of range, or with
         ``acceleration="cg"`` if `a` is not symmetric or has a negative diagonal entry.
     TypeError
         If an argument is complex, sparse or masked.
@@ -153,10 +153,10 @@ def gauss_seidel(
         a = a.copy()
 
     most = asnumpy(abs(get_xp(b).ascontiguousarray(b.T)).max(axis=-1))
-    # A power of two for each column, near its largest entry: dividing by it keeps squares in range.
+    # A power of two for each column, near its largest entry; dividing by it keeps squares in range.
     size = np.ldexp(np.ones_like(most), np.frexp(most)[1] - 1)
     scale = get_xp(a).asarray(size)
-    # Where b is zero so is x, and no relative residual can be asked.
+    # If a column of b is zero, so is its x, and it has no relative residual.
     x = x * get_xp(a).asarray((most != 0) / size)
     system = _System(a, b / scale, x, rtol, callback or (lambda sweep, residual: None))
     run = _sweep if acceleration is None else _conjugate_gradients
@@ -168,24 +168,24 @@ def gauss_seidel(
     return x * scale, GaussSeidelInfo(sweeps, relative, status, _reason(status, sweeps, relative, rtol))
 
 
-# Sums over columns are on the host, which decides. Columns become rows before they are added up: a GPU has that
-# compiled.
+# The host makes all decisions, so it gets the sums over columns. Columns become rows before they are summed, for
+# which CuPy has compiled kernels.
 
 
 def _norms(x: Array) -> np.ndarray:
-    """The Euclidean norm of each column."""
+    """Return the Euclidean norm of each column."""
     rows = get_xp(x).ascontiguousarray(x.T)
     return norms(rows.reshape(-1, len(x))).reshape(rows.shape[:-1])
 
 
 def _dots(x: Array, y: Array) -> Any:
-    """The inner product of each column of x with that of y; of one column a number of the host."""
+    """Return the inner product of each column of x with that of y; a number on the host for one column."""
     sums = get_xp(x).ascontiguousarray((x * y).T).sum(axis=-1)
     return float(sums.reshape(-1)[0]) if sums.size == 1 else sums
 
 
 class _System:
-    """A X = B with the present `x`, the measure of its residual, and whether that still falls."""
+    """The system A X = B with the current `x`, the measure of its residual, and its progress."""
 
     def __init__(self, a: Array, b: Array, x: Array, rtol: float, callback: Callback) -> None:
         self.a, self.b, self.x, self.rtol, self.callback = a, b, x, rtol, callback
@@ -194,11 +194,11 @@ class _System:
         self.lowest, self.last_gain, self.patience = np.inf, 0, STALL
 
     def relative(self, residual: Array) -> np.ndarray:
-        """‖r‖/‖b‖ of each column."""
+        """Return ‖r‖/‖b‖ of each column."""
         return _norms(residual) / self._norm
 
     def residual(self) -> Array:
-        """b - A x in float64, with no second n × n matrix for float32."""
+        """Return b - A x in float64, without a second n × n matrix for float32."""
         x = self.x.astype(np.float64, copy=False)
         residual = self.b.astype(np.float64)
         for start in range(0, len(x), BLOCK):
@@ -207,18 +207,18 @@ class _System:
         return residual
 
     def relative_residual(self) -> float:
-        """The largest ‖b - A x‖/‖b‖ of all columns."""
+        """Return the largest ‖b - A x‖/‖b‖ over all columns."""
         return float(self.relative(self.residual()).max())
 
     def stagnates(self, sweep: int, relative: float) -> bool:
-        """Whether no residual has been lower by 0.1 % for as many sweeps as there is patience."""
+        """Return whether no residual has been lower by 0.1 % for `patience` sweeps."""
         if relative < 0.999 * self.lowest:
             self.lowest, self.last_gain = relative, sweep
         return sweep - self.last_gain >= self.patience
 
 
 def _sweep(system: _System, max_sweeps: int) -> tuple[Status, int]:
-    """Plain sweeps: the status and the number of sweeps done."""
+    """Run plain sweeps; return the status and the number of sweeps."""
     a, b, x, xp = system.a, system.b, system.x, get_xp(system.a)
     blocks = [slice(start, min(start + BLOCK, len(a))) for start in range(0, len(a), BLOCK)]
     corners = [xp.ascontiguousarray(a[rows, rows]) for rows in blocks]
@@ -247,7 +247,7 @@ def _sweep(system: _System, max_sweeps: int) -> tuple[Status, int]:
 
 
 def _conjugate_gradients(system: _System, max_sweeps: int) -> tuple[Status, int]:
-    """Conjugate gradients on K⁻¹ A K⁻ᵀ: the status and the number of iterations done."""
+    """Run conjugate gradients on K⁻¹ A K⁻ᵀ; return the status and the number of iterations."""
     ops = _Transformed(system)
     if system.lowest <= system.rtol:
         return "converged", 0
@@ -256,10 +256,10 @@ def _conjugate_gradients(system: _System, max_sweeps: int) -> tuple[Status, int]
 
 
 class _Transformed(Systems):
-    """The vectors of conjugate gradients in the transformed space: r = K⁻¹ (b - A x), and p moves x along K⁻ᵀ p.
+    """Conjugate gradients in the transformed space: r = K⁻¹ (b - A x), and a step along p moves x along K⁻ᵀ p.
 
-    The preconditioner M becomes D⁻¹ there. The residual's norm is estimated from √rz = ‖b - A x‖ in the norm of
-    M⁻¹, at no cost. Each time it is computed instead, the ratio of the two is corrected.
+    The preconditioner M becomes D⁻¹ there. √rz, the M⁻¹-norm of b - A x, is free and estimates the residual's norm.
+    Whenever the norm itself is computed, the ratio of the two is corrected.
     """
 
     def __init__(self, system: _System) -> None:
@@ -267,29 +267,29 @@ class _Transformed(Systems):
         self._system = system
         self._diagonal = system.a.diagonal().copy().reshape(-1, *(1,) * (system.x.ndim - 1))
         system.lowest = self._lowest_computed = self._compute()
-        # The residual may rise for long, but n steps are enough without rounding.
+        # The residual may rise for a long time, but without rounding n steps suffice.
         system.patience = STALL + len(system.x)
         self.status: Status = "max_sweeps"
         self.sweeps, self._failed_checks = -1, 0
 
     def _compute(self) -> float:
-        """Compute the residual; its largest relative norm."""
+        """Compute the residual; return its largest relative norm."""
         self._true = self._system.residual()
         self._norms = self._system.relative(self._true)
         return float(self._norms.max())
 
     def scaled(self, r: Array) -> Array:
-        """D r."""
+        """Return D r."""
         return self._diagonal * r
 
     def transformed(self) -> Array:
-        """K⁻¹ times the computed residual."""
+        """Return K⁻¹ times the computed residual."""
         r = get_xp(self._true).ascontiguousarray(self._true.astype(self._system.a.dtype))
         substitute(self._system.a, r)
         return r
 
     def apply(self, p: Array) -> Array:
-        """K⁻¹ A K⁻ᵀ p."""
+        """Return K⁻¹ A K⁻ᵀ p."""
         self._step = p.copy()
         substitute(self._system.a, self._step, trans=True)
         image = p - self.scaled(self._step)
@@ -305,7 +305,7 @@ class _Transformed(Systems):
         self._system.x += self._step * self.alpha
 
     def _estimate(self) -> float:
-        """The estimate; zero where the iteration has ended, with the reason in `status`."""
+        """Return the estimated residual; zero if the iteration has ended, with the reason in `status`."""
         if self.status == "indefinite":
             return 0.0
         self.sweeps += 1
@@ -341,7 +341,7 @@ class _Transformed(Systems):
     def _correct(self) -> None:
         """Replace the recurrence's residual by the computed one [3]_.
 
-        Where rounding had parted the two, the old direction is not conjugate to what is left, and the column
+        If rounding has separated the two, the old direction is not conjugate to the new residual, and the column
         starts anew.
         """
         drift = self.r - self.transformed()
@@ -353,7 +353,7 @@ class _Transformed(Systems):
 
 
 def _check_symmetric(a: Array, rtol: float) -> None:
-    """Refuse a matrix that is not symmetric to `rtol` of its largest entry, or has a negative diagonal."""
+    """Raise ValueError if `a` is not symmetric to `rtol` of its largest entry, or has a negative diagonal entry."""
     negative = np.flatnonzero(asnumpy(a.diagonal()) < 0)
     if len(negative):
         raise ValueError(
@@ -372,14 +372,14 @@ def _check_symmetric(a: Array, rtol: float) -> None:
 
 
 def _reason(status: Status, sweeps: int, relative: float, rtol: float) -> str:
-    """The status in words."""
-    where = f"relative residual {relative:.1e} after {sweeps} sweeps, {rtol:.1e} was requested"
+    """Return the status in words."""
+    where = f"relative residual {relative:.1e} after {sweeps} sweeps ({rtol:.1e} was requested)"
     return {
         "converged": where,
         "max_sweeps": f"{where}: allow more with max_sweeps, or try acceleration='cg' (symmetric positive "
         "definite matrices) or a direct method",
         "stagnated": f"{where}, and it no longer falls: the matrix is singular or too ill-conditioned for this dtype; "
-        "ask for less with rtol, regularise more, or use float64, acceleration='cg' or a direct method",
+        "request a larger rtol, regularise more, or use float64, acceleration='cg' or a direct method",
         "diverged": f"{where}: the iteration diverges, as it may for a matrix that is neither symmetric positive "
         "definite nor diagonally dominant; use gauss_jordan_solve",
         "indefinite": f"{where}: the matrix is not positive definite to rounding; use acceleration=None or "

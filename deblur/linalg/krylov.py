@@ -1,4 +1,4 @@
-"""Conjugate gradients, written once: for an operator that is only a function, on the CPU and on the GPU."""
+"""The loop of conjugate gradients, written once for the CPU and the GPU; the operator is a function."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def cg(
     Parameters
     ----------
     apply : callable
-        x ↦ A x, symmetric and positive definite (or semidefinite, with b in its range).
+        x ↦ A x, symmetric and positive definite (or semidefinite with b in its range).
     b : array
         Any shape; NumPy or CuPy.
     ops : Systems
         The vector operations for one solve: which entries form a system, and how convergence is measured.
     start : array of b's shape, optional
-        Where to begin; by default zero. It is not changed.
+        First iterate, which is not changed; zero by default.
     precondition : callable, optional
-        r ↦ M r, symmetric and positive definite, near the inverse of A.
+        r ↦ M r, symmetric and positive definite, where M approximates the inverse of A.
     rtol : float
-        The measure at which to stop.
+        Value of the measure at which to stop.
     max_iterations : int
-        After which to stop in any case; whether `residual` ≤ rtol says how it ended.
+        Largest number of iterations; `residual` ≤ rtol means that the iteration converged.
 
     Returns
     -------
     x : array of b's shape
     iterations : int
     residual : float
-        The last measure: by default ‖b − A x‖/‖b‖. Not a number if the iteration broke down.
+        The last measure: by default ‖b − A x‖/‖b‖. NaN if the iteration broke down.
 
     References
     ----------
@@ -61,7 +61,7 @@ def cg(
         ops.begin(b, start.copy(), combined(b, apply(start), b=-1))
     aim()
     n, residual = 0, ops.residual()
-    while residual > rtol and n < max_iterations:  # ends with what is not a number, too
+    while residual > rtol and n < max_iterations:  # NaN ends it, too
         n += 1
         ops.loop(step)
         residual = ops.residual()

@@ -1,4 +1,4 @@
-"""Matrix product, and the symmetric product of a matrix with its own transpose."""
+"""Products of two matrices, and of a matrix with its own transpose."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .transpose import mirror_lower
 
 
 def matmul(a: Any, b: Any, *, check_finite: bool = True) -> Array:
-    """Product of two matrices, or of a matrix and a vector.
+    """Return the product of two matrices, or of a matrix and a vector.
 
     Parameters
     ----------
@@ -29,21 +29,20 @@ def matmul(a: Any, b: Any, *, check_finite: bool = True) -> Array:
     Returns
     -------
     ndarray, shape (m, n) or (m,)
-        float32 if `a` and `b` both are (or float16), else float64.
+        The product: float32 if `a` and `b` both are (or float16), else float64.
 
     Raises
     ------
     ValueError
-        If shapes do not fit, or something is not finite.
+        If shapes do not match, or an entry is not finite.
     TypeError
         If an argument is complex, sparse or masked.
 
     Notes
     -----
-    On a GPU a float32 product is as accurate element by element as float32 arithmetic. For large matrices on Hopper
-    it is three tensor-core products of operands split in two TF32 numbers each, summed outside the tensor cores [1]_.
-
-    On a GPU, elements that are not finite make NaN of some results that would be infinite.
+    On a GPU, every element of a float32 product is as accurate as in float32 arithmetic. For large matrices on Hopper,
+    the product is three tensor-core products of operands split into two TF32 numbers each, summed outside the tensor
+    cores [1]_. Non-finite elements may then give NaN where the result is infinite.
 
     References
     ----------
@@ -64,21 +63,21 @@ def matmul(a: Any, b: Any, *, check_finite: bool = True) -> Array:
 
 
 def gram(a: Any, *, trans: bool = False, check_finite: bool = True) -> Array:
-    """AᵀA, or AAᵀ with ``trans=True``: one half is computed and mirrored, so it is exactly symmetric.
+    """Return AᵀA, or AAᵀ with ``trans=True``, exactly symmetric: one half is computed and mirrored.
 
     Parameters
     ----------
     a : array_like, shape (m, n)
         Real matrix.
     trans : bool
-        Multiply the other way round.
+        Whether to compute AAᵀ.
     check_finite : bool
         As in `matmul`.
 
     Returns
     -------
     ndarray, shape (n, n), or (m, m) with ``trans=True``
-        In Fortran or C order, which for a symmetric matrix are the same.
+        The product; Fortran and C order are the same for a symmetric matrix.
 
     Raises
     ------
@@ -94,7 +93,7 @@ def gram(a: Any, *, trans: bool = False, check_finite: bool = True) -> Array:
         matmul_gpu.gemm(left, right, product, lower_only=True)
         mirror_lower(product)
         return product
-    if a.size == 0:  # an empty sum is zero, but BLAS refuses to see the array
+    if a.size == 0:  # an empty sum is zero, but BLAS rejects empty arrays
         return np.zeros((n, n), a.dtype)
     a, flipped = column_major(a)
     syrk = scipy.linalg.get_blas_funcs("syrk", (a,))
@@ -105,5 +104,5 @@ def gram(a: Any, *, trans: bool = False, check_finite: bool = True) -> Array:
 
 
 def _contiguous(x: Array) -> Array:
-    """`x`, copied if its strides are such that BLAS could not take it."""
+    """Return `x`, copied if its strides do not suit BLAS."""
     return x if x.flags.c_contiguous or x.flags.f_contiguous else x.copy()

@@ -1,7 +1,7 @@
-"""C = alpha op(A) op(B) + beta C on the GPU: the engine under every blocked algorithm of this package.
+"""C = alpha op(A) op(B) + beta C on the GPU, on which every blocked algorithm of this package is built.
 
-Lean: it works in place on row-major views (any leading dimension, any offset) and checks only what would
-corrupt memory. The checked face is `deblur.linalg.matmul`.
+It works in place on row-major views (any leading dimension, any offset), and checks only errors that would
+corrupt memory. `deblur.linalg.matmul` checks its arguments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..device import Array, Shape, cupy
 from ..errors import NoGPUError, check_choice
 from ..graphs import CUBLAS_BYTES, capturing
 
-#: Of a row-major matrix the address, the distance between rows, and of an operand whether it is transposed.
+#: A row-major matrix: address and distance between rows; for an operand, then whether it is transposed.
 Place = tuple[int, ...]
 
 ENGINES = {
@@ -29,14 +29,14 @@ ENGINES = {
     "half": "own kernel: as `split`, of scaled float16 parts: faster, accurate in norm (sm_90)",
 }
 
-# Packed operands take 8 bytes an element; a product that would need more than this is cut along k.
+# Packed operands take 8 bytes an element; a product that would need more than this is split along k.
 WORKSPACE = 1 << 30
 
 _SIZES, _WGMMA = kernels.Constants("matmul"), kernels.Constants("matmul_wgmma")
 
 
 class _Operand(NamedTuple):
-    """A matrix, rows by cols; row-major `array`, leading dimension `ld`, is it or (`across`) its transpose."""
+    """A matrix of rows x cols: the row-major `array` with leading dimension `ld`, or (`across`) its transpose."""
 
     array: Array
     rows: int
@@ -58,21 +58,21 @@ def _operand(x: Array, name: str) -> _Operand:
 
 
 def _twins(x: _Operand, y: _Operand) -> bool:
-    """Whether B' is A, or its first rows, or the other way round: both read the same memory."""
+    """Return whether one operand is the transpose of the other or of its first rows, in the same memory."""
     return x.array.data.ptr == y.array.data.ptr and x.ld == y.ld and x.across != y.across
 
 
 def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> str:
-    """The engine that `gemm` takes on the current device if `engine` is requested: a key of `ENGINES`.
+    """Return the engine, a key of `ENGINES`, that `gemm` uses on the current device if `engine` is requested.
 
-    "auto" is the fastest engine with every element as accurate as the dtype's own arithmetic; "fastest" may
-    also be `half`, which is as accurate in norm.
+    "auto" is the fastest engine whose elements are all as accurate as the dtype's arithmetic. "fastest" includes
+    `half`, which is as accurate in norm only.
     """
     check_choice(engine, ("auto", "fastest", *ENGINES), "engine")
     double = np.dtype(dtype) == np.float64
     capability = kernels.properties(cupy.cuda.runtime.getDevice()).capability
     if engine in ("auto", "fastest"):
-        # Where they cross is what benchmarks/bench_gpu_linalg.py measures.
+        # benchmarks/bench_gpu_linalg.py measures where the engines' times cross.
         worth_packing = min(m, n) >= 256 and m * n >= 1 << 21 and k >= 128 and m * n * k >= 1 << 31
         if double or capability != 90 or not worth_packing:
             return "cublas"
@@ -90,22 +90,22 @@ def choose_engine(m: int, n: int, k: int, dtype: Any, engine: str = "auto") -> s
 def gemm(
     a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, lower_only: bool = False, engine: str = "auto"
 ) -> Array:
-    """C = alpha A B + beta C, in place in `c`, which is also returned.
+    """Compute C = alpha A B + beta C in place in `c`, and return it.
 
     Parameters
     ----------
     a, b : cupy.ndarray
-        Shapes (m, k) and (k, n), in `c`'s dtype: views with one contiguous axis, such as the transpose ``x.T``
+        Shapes (m, k) and (k, n), dtype of `c`; views with one contiguous axis, such as the transpose ``x.T``
         of a row-major x. They may be the same array; neither may share memory with `c`.
     c : cupy.ndarray
         Shape (m, n), float32 or float64, row-major with any leading dimension. Not read if `beta` is 0.
     alpha, beta : float
         Scalars on the host.
     lower_only : bool
-        Compute only c[i, j] with i >= j; what lies above the diagonal keeps its values.
+        Compute only c[i, j] with i >= j; elements above the diagonal keep their values.
     engine : str
-        'auto', 'fastest' or a key of `ENGINES`; `choose_engine` says which one runs. cuBLAS has a lower half only
-        for B = A' read from the same memory; elsewhere `tiled` takes its place.
+        'auto', 'fastest' or a key of `ENGINES`; see `choose_engine`. cuBLAS computes a lower half only
+        for B = A' in the same memory; otherwise `tiled` replaces it.
     """
     if a.shape[1] != len(b) or c.shape != (len(a), b.shape[1]):
         raise ValueError(f"a is {a.shape}, b is {b.shape} and c is {c.shape}: they do not fit")
@@ -144,13 +144,13 @@ def _tiled(x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, low
 
 
 def _wgmma(x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, lower_only: bool, half: bool) -> None:
-    """Pack both operands, k by k where they are large, and multiply."""
+    """Pack both operands, in slabs along k if they are large, and multiply."""
     m, n, k = z.rows, z.cols, x.cols
     blocks_m, blocks_n = -(-m // _SIZES.TILE), -(-n // _SIZES.TILE)
     depth = _depth(half)
     chunks = -(-k // depth)
     step = min(chunks, max(1024 // depth, WORKSPACE // (_WGMMA.SLOT * (blocks_m + blocks_n))))
-    step = -(-chunks // -(-chunks // step))  # slabs of one size
+    step = -(-chunks // -(-chunks // step))  # slabs of equal size
     name = "matmul_wgmma_half" if half else "matmul_wgmma"
     multiply = kernels.get("matmul_wgmma", name, np.float32)
     blocks = 2 * -(-blocks_m // 2) * -(-blocks_n // 2)
@@ -172,12 +172,12 @@ def _wgmma(x: _Operand, y: _Operand, z: _Operand, alpha: float, beta: float, low
 
 
 def _depth(half: bool) -> int:
-    """Terms of k in a packed chunk."""
+    """Return the number of terms along k in a packed chunk."""
     return _WGMMA.SPAN // (2 if half else 4)
 
 
 def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | None]:
-    """High and low parts of an operand as matmul.cu lays them out, and the largest element of each row."""
+    """Return high and low parts of an operand in the layout of matmul_wgmma.cu, and each row's largest element."""
     rows, k = x.shape if along_k else x.shape[::-1]
     grid = (-(-k // _depth(half)), -(-rows // _SIZES.TILE))
     packed = cupy.empty(grid[0] * grid[1] * _WGMMA.SLOT, np.uint8)
@@ -194,7 +194,7 @@ def _pack(x: Array, ld: int, along_k: bool, half: bool) -> tuple[Array, Array | 
 
 @functools.cache
 def _scalar(char: str, value: float) -> Any:
-    """`value` where cuBLAS can read it, for good."""
+    """Return `value` at an address that cuBLAS can read, which stays valid."""
     return (ctypes.c_float if char == "f" else ctypes.c_double)(value)
 
 
@@ -203,11 +203,10 @@ def _scalar_at(char: str, value: float) -> int:
 
 
 def cublas_at(char: str, size: Shape, alpha: float, beta: float, a: Place, b: Place, c: Place) -> None:
-    """C = alpha op(A) op(B) + beta C by cuBLAS for row-major matrices, with no check at all.
+    """Compute C = alpha op(A) op(B) + beta C by cuBLAS for row-major matrices, without any check.
 
-    For chains of products so small that making views of them takes the host longer than the products the
-    device. `char` is the dtype's, `size` is (m, n, k). A matrix is (address, leading dimension), followed for a
-    factor by whether op transposes.
+    This is for chains of small products, for which making views on the host takes longer than the products on the
+    device. `char` is the dtype's character, `size` is (m, n, k). Each matrix is a `Place`.
     """
     from cupy_backends.cuda.libs import cublas
 
@@ -222,9 +221,9 @@ def cublas_at(char: str, size: Shape, alpha: float, beta: float, a: Place, b: Pl
 
 
 def cublas_batch_at(char: str, size: Shape, alpha: float, a: Place, b: Place, c: Place, count: int) -> None:
-    """C = alpha op(A) B for `count` products of one shape, as `cublas_at`.
+    """Compute C = alpha op(A) B for `count` products of one shape, as `cublas_at` does.
 
-    Each matrix is given as (address of the first, leading dimension, distance from one to the next), followed for
+    Each matrix is (address of the first, leading dimension, distance from one to the next), followed for
     A by whether op transposes.
     """
     m, n, k = size
@@ -235,10 +234,10 @@ def cublas_batch_at(char: str, size: Shape, alpha: float, a: Place, b: Place, c:
 
 
 def _call_cublas(name: str, *args: Any) -> None:
-    """One of cuBLAS's functions, on the current stream and with a space of its own there.
+    """Call a cuBLAS function on the current stream, with a separate workspace.
 
-    Left to itself, cuBLAS shares its space among a handle's streams, and takes another way to a product where another
-    stream has it just then: the last bits would depend on how far the device is.
+    By default, cuBLAS shares one workspace among a handle's streams, and computes a product differently while another
+    stream uses it: the last bits would depend on the progress of the device.
     """
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cublas
@@ -246,7 +245,7 @@ def _call_cublas(name: str, *args: Any) -> None:
     handle, capture, library = device.get_cublas_handle(), capturing(), _library()
     stream = cupy.cuda.get_current_stream().ptr
     if capture is None and (library is None or cupy.cuda.runtime.streamIsCapturing(stream)):
-        getattr(cublas, name)(handle, *args)  # CuPy's wrapper, which refuses a stream that is captured
+        getattr(cublas, name)(handle, *args)  # CuPy's wrapper, which refuses a stream in capture
         return
     space = _space(stream) if capture is None else capture.cublas_space(stream)
     calls = [
@@ -264,7 +263,7 @@ _spaces = threading.local()
 
 
 def _space(stream: int) -> Array | None:
-    """cuBLAS's space on one of this thread's streams, or None where there is no memory for it."""
+    """Return cuBLAS's workspace for one of this thread's streams, or None if there is no memory for it."""
     kept: dict[tuple[int, int], Array] = vars(_spaces).setdefault("kept", {})
     key = (cupy.cuda.runtime.getDevice(), stream)
     if key not in kept:
@@ -286,7 +285,7 @@ _NAMES = {
 
 @functools.cache
 def _library() -> Any:
-    """cuBLAS as CuPy has loaded it, or None where its symbols are not found through the module that needs them."""
+    """Return cuBLAS as CuPy has loaded it, or None if its symbols are not found through CuPy's module."""
     from cupy_backends.cuda.libs import cublas
 
     kinds = {"i": ctypes.c_int, "l": ctypes.c_longlong, "p": ctypes.c_void_p}
@@ -300,7 +299,7 @@ def _library() -> Any:
 
 
 def _syrk(x: _Operand, z: _Operand, alpha: float, beta: float) -> None:
-    """The lower half of alpha op(A) op(A)' + beta C by cuBLAS, to which it is the upper half of C'."""
+    """Compute the lower half of alpha op(A) op(A)' + beta C by cuBLAS, as the upper half of C'."""
     from cupy_backends.cuda.libs import cublas
 
     char = z.array.dtype.char

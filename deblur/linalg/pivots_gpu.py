@@ -1,4 +1,4 @@
-"""What GPU factorisations found out about their pivots, read by the host once, when the work is done."""
+"""Status of the pivots of a GPU factorisation, which the host reads once, at the end."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _NONE = 2**31 - 1
 
 
 class PivotStatus:
-    """The least index of a pivot that could not be used, and whether the result overflowed.
+    """The least index of an unusable pivot, and whether the result overflowed.
 
     Attributes
     ----------
     failed, overflow : cupy.ndarray of int32, shape (1,)
-        For the kernels: ``atomicMin(failed, index)``; ``*overflow = 0``.
+        Written by the kernels: ``atomicMin(failed, index)``; ``*overflow = 0``.
     """
 
     def __init__(self, values: Array | None = None) -> None:
@@ -22,7 +22,7 @@ class PivotStatus:
         self.failed, self.overflow = self._values[:1], self._values[1:]
 
     def copy(self) -> PivotStatus:
-        """What has been found out, as an object of its own: for a look at it later."""
+        """Return a copy of the status, to be checked later."""
         return PivotStatus(self._values.copy())
 
     def check(self, what: str, matrix: Array | None = None) -> None:
@@ -31,16 +31,16 @@ class PivotStatus:
         Parameters
         ----------
         what : str
-            The condition that a failed pivot breaks: "singular", "not positive definite".
+            The property that a failed pivot shows: "singular" or "not positive definite".
         matrix : cupy.ndarray, optional
-            The matrix as it was given, if it still is: NaN or infinity in it is then named as the cause.
+            The matrix as the caller gave it, if it still exists; NaN or infinity in it is then reported as the cause.
 
         Raises
         ------
         SingularMatrixError
-            With the pivot's index, or None where the result overflowed.
+            With the pivot's index, or with None if the result overflowed.
         ValueError
-            If `matrix` holds NaN or infinity.
+            If `matrix` has NaN or infinity.
         """
         failed, overflow = (int(i) for i in self._values.get())
         if failed == overflow == _NONE:

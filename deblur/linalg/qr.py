@@ -1,8 +1,8 @@
-"""Householder QR of one matrix or of thousands.
+"""Householder QR of a matrix or of a stack of matrices.
 
-On the CPU LAPACK does the work (`geqrf`, `orgqr` through SciPy; batches
-through NumPy's compiled loop). The CUDA kernels factor panels of columns,
-gather each panel's reflections in compact WY form I − VTVᵀ, update the rest of
+On the CPU, LAPACK does the work (`geqrf`, `orgqr` through SciPy; stacks
+through NumPy's compiled loop). The CUDA kernels factor panels of columns and
+combine each panel's reflections in compact WY form I − VTVᵀ. They update the rest of
 the matrix by products, and form Q by applying the blocks backwards to the identity.
 """
 
@@ -21,51 +21,50 @@ from .qr_gpu import MODES
 
 
 def qr(a: Array, mode: str = "reduced", *, check_finite: bool = True) -> Any:
-    """The factorisation A = QR of a matrix or of every matrix of a stack.
+    """Return the factorisation A = QR of a matrix, or of every matrix of a stack.
 
     Parameters
     ----------
     a : (..., M, N) array_like
-        Tall, wide, square or empty; any memory layout; not changed. float32 is
-        computed in float32, everything else in float64.
+        Tall, wide, square or empty, in any memory layout; not changed. float32 is
+        computed in float32, all else in float64.
     mode : {"reduced", "complete", "r", "raw"}
-        What to return, with K = min(M, N), as `numpy.linalg.qr` has it:
+        Result to return, with K = min(M, N), as in `numpy.linalg.qr`:
 
         - "reduced": Q (..., M, K), R (..., K, N);
         - "complete": Q (..., M, M), R (..., M, N);
         - "r": R (..., K, N) alone;
-        - "raw": h (..., N, M) and tau (..., K), the reflections themselves:
-          the *transpose* of h holds R on and above its diagonal and the normals
+        - "raw": h (..., N, M) and tau (..., K), the reflections: the
+          *transpose* of h holds R on and above its diagonal, and the Householder vectors
           v below it (v's leading 1 is not stored).
     check_finite : bool
-        Whether to look for NaN and infinity first. Without it they spread
+        Whether to look for NaN and infinity first. Otherwise they spread
         through the result.
 
     Returns
     -------
     Q, R or R or (h, tau)
-        As `mode` says; in the array library of `a`.
+        As `mode` requests; in the array library of `a`.
 
     Raises
     ------
     ValueError
-        For fewer than two dimensions, an unknown `mode`, or non-finite entries.
+        If `a` has fewer than two dimensions or non-finite entries, or for an unknown `mode`.
     TypeError
-        For complex or non-numeric entries.
+        If `a` is complex, sparse, masked or not numeric.
 
     Notes
     -----
-    ‖QᵀQ − I‖ and ‖QR − A‖/‖A‖ are of the order of eps·√N for any matrix, also
-    a rank-deficient one; the diagonal of R shows a deficiency only roughly
-    (`scipy.linalg.qr` with ``pivoting=True`` shows it).
+    ‖QᵀQ − I‖ and ‖QR − A‖/‖A‖ are of the order of eps·√N for any matrix, even
+    a rank-deficient one. The diagonal of R shows a deficiency only roughly;
+    `scipy.linalg.qr` with ``pivoting=True`` shows it.
 
-    On the CPU a stack of float32 matrices is computed in float64 inside NumPy.
-    On the GPU `choose_qr` says which kernels serve a shape. Their signs are
+    On the CPU, NumPy computes a stack of float32 matrices in float64.
+    On the GPU, `choose_qr` says which kernels serve a shape. Their signs are
     LAPACK's, except for very tall matrices, which are factored in blocks of
-    rows. A column's tail that is below 1e-15 of the column's largest entry
-    (float32; 1e-145 in float64) counts there as zero, so that no square
-    underflows.
-
+    rows. If the part of a column below the diagonal is smaller than 1e-15 of the column's
+    largest entry (float32; 1e-145 in float64), the kernels take it for zero, so that no
+    square underflows.
     """
     a = unwrapped(a, "a")
     check_choice(mode, MODES, "mode")
@@ -76,7 +75,7 @@ def qr(a: Array, mode: str = "reduced", *, check_finite: bool = True) -> Any:
 
 
 def factor(a: Array, mode: str = "reduced") -> Any:
-    """`qr` of a float32 or float64 array without any check, with the signs that the reflections give."""
+    """Return `qr` of a float32 or float64 array without any check, with the signs of the reflections."""
     if is_cupy(a):
         if a.size:
             return qr_gpu.factor(a, mode)

@@ -19,21 +19,21 @@ from ..graphs import replay, side_streams
 from .matmul_gpu import cublas_batch_at, gemm
 
 MODES = ("reduced", "complete", "r", "raw")
-# Rows that the largest variants of the kernels hold: 256 threads of so many rows each, and 16 blocks of them.
+# Rows that the largest variants of the kernels hold: 256 threads with several rows each, in 1 or 16 blocks.
 BATCHED_ROWS = 256 * 4
 WIDE_ROWS = 16 * 256 * 5
 CLUSTER_ROWS = 16 * 256 * 8
-CHUNK = 512  # rows whose inner products are summed in one go
-OUTER = 128  # columns whose reflections are applied in one product, for one large matrix
-# Elements from which the panels of one matrix are gathered in blocks of OUTER columns.
+CHUNK = 512  # rows whose inner products are one sum
+OUTER = 128  # columns whose reflections are applied in one product, for a large matrix
+# Number of elements from which the panels of one matrix are combined in blocks of OUTER columns.
 LARGE = {"f": 1 << 20, "d": 1 << 18}
-# Columns whose reflections are applied to Q at a time, and rows summed in one go: more run faster, and round more.
+# Columns whose reflections are applied to Q at once, and rows in one sum: more of them run faster and round more.
 FORMING = {"f": (OUTER, CHUNK), "d": (OUTER // 2, CHUNK // 4)}
 MOST_CHUNKS = 32
 
 
 class Plan(NamedTuple):
-    """Which way a shape goes, and why."""
+    """The kernels for a shape, and the reason for them."""
 
     kernel: str
     """"single-launch", "streaming", "tall-skinny" or "cusolver"."""
@@ -41,29 +41,30 @@ class Plan(NamedTuple):
 
 
 def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "reduced") -> Plan:
-    """Say which kernels `qr` takes on the current GPU for a CuPy array of `shape`, and why.
+    """Return which kernels `qr` uses on the current GPU for a CuPy array of `shape`, and why.
 
     Parameters
     ----------
     shape : (..., M, N)
+        Shape of the array.
     dtype : float32 or float64
     mode : str
-        As `qr` has it.
+        As in `qr`.
 
     Returns
     -------
     Plan
-        ``kernel`` and ``reason``. "single-launch": one block a matrix;
-        "streaming": a launch a panel, updates over the whole grid;
-        "tall-skinny": blocks of rows first, then their triangles (TSQR);
-        "cusolver": cuSOLVER's, for what none of these serves.
+        ``kernel`` and ``reason``. "single-launch": one block for each matrix.
+        "streaming": one launch for each panel, updates over the whole grid.
+        "tall-skinny": blocks of rows first, then their triangles (TSQR).
+        "cusolver": cuSOLVER, for shapes that none of these serves.
 
     Raises
     ------
     ValueError, TypeError
-        For a shape that is none of a matrix, an unknown mode, and another dtype.
+        For a shape with fewer than two dimensions, an unknown mode, or another dtype.
     NoGPUError
-        Without CuPy.
+        If CuPy is not installed.
     """
     check_choice(mode, MODES, "mode")
     if unwrapped(shape, "shape").ndim != 1 or len(shape) < 2 or dtype is None:
@@ -71,7 +72,7 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
     dtype = check_dtype(dtype)
     *stack, m, n = (check_count(side, "each side of shape", 0) for side in shape)
     batch = math.prod(stack)
-    lone_and_large = batch == 1 and m * n >= 1 << 14  # one block takes longer than many with their launches
+    lone_and_large = batch == 1 and m * n >= 1 << 14  # one block takes longer than several launches of many blocks
     if mode in ("reduced", "r") and m <= BATCHED_ROWS and not lone_and_large:
         if kernels.Constants("qr_batched", dtype).FACTOR_BYTES(m, n, True) <= _properties().shared_memory:
             return Plan("single-launch", f"a {m} x {n} matrix fits a block's shared memory")
@@ -85,13 +86,13 @@ def choose_qr(shape: tuple[int, ...], dtype: Any = np.float32, mode: str = "redu
 
 
 def factor(a: Array, mode: str) -> Any:
-    """`deblur.linalg.qr.factor` for CuPy arrays that are not empty."""
+    """Return `deblur.linalg.qr.factor` for CuPy arrays that are not empty."""
     q, r = _factors(a, mode)
     return r if mode == "r" else (q, r)
 
 
 def _factors(a: Array, mode: str) -> tuple[Any, Array]:
-    """Q, or None, and R; or the raw reflections."""
+    """Return Q (or None) and R; or the raw reflections."""
     *stack, m, n = a.shape
     plan = choose_qr(a.shape, a.dtype, mode)
     a = cupy.ascontiguousarray(a).reshape(math.prod(stack), m, n)
@@ -101,7 +102,7 @@ def _factors(a: Array, mode: str) -> tuple[Any, Array]:
         out = _single_launch(a, mode == "reduced")
     elif plan.kernel == "tall-skinny":
         out = _replayed(f"tall qr {mode}", lambda x: _tall_skinny(x, mode == "reduced"), a)
-    elif len(a) > 1 and m * n >= 1 << 22 and _merges(1, m, n, a.dtype):  # each of them fills the GPU
+    elif len(a) > 1 and m * n >= 1 << 22 and _merges(1, m, n, a.dtype):  # each matrix fills the GPU
         parts = [_streaming(a[i : i + 1], mode) for i in range(len(a))]
         out = tuple(None if x[0] is None else cupy.concatenate(x) for x in zip(*parts))
     elif a.size <= 1 << 20:  # more memory, and fewer launches
@@ -152,7 +153,7 @@ def _single_launch(a: Array, want_q: bool) -> tuple[Array, Array]:
 
 
 def _panel_kernel(rows: int, narrow: bool) -> tuple[str, int]:
-    """The panel kernel for so many rows, and the blocks of its cluster."""
+    """Return the name of the panel kernel for so many rows, and the number of blocks of its cluster."""
     if narrow:
         return "qr_panel_16_8", 16
     for cluster, each in ((1, 2), (1, 4), (8, 2), (16, 2), (16, 4)):
@@ -162,12 +163,12 @@ def _panel_kernel(rows: int, narrow: bool) -> tuple[str, int]:
 
 
 def _merges(batch: int, m: int, n: int, dtype: np.dtype) -> bool:
-    """Whether panels are gathered in blocks of `OUTER` columns, which are applied by matrix products."""
+    """Return whether panels are combined in blocks of `OUTER` columns, which are applied by matrix products."""
     return batch == 1 and min(m, n) >= 2 * OUTER and m * n >= LARGE[dtype.char] and _has_clusters()
 
 
 class _Reflections(NamedTuple):
-    """A = (I − V₁T₁V₁ᵀ)(I − V₂T₂V₂ᵀ)⋯R, in blocks of `width` columns."""
+    """The reflections of A = (I − V₁T₁V₁ᵀ)(I − V₂T₂V₂ᵀ)⋯R, in blocks of `width` columns."""
 
     v: Array  # (batch, m, blocks * width): unit lower trapezoidal, the zeros written out
     t: Array  # (batch, blocks, width, width)
@@ -207,7 +208,7 @@ def _streaming(a: Array, mode: str) -> tuple[Any, Array]:
 
 
 def _scale(x: Array, exponent: Array, sign: int, y: Array | None = None) -> Array:
-    """`x` with its columns multiplied by 2^(sign·exponent): exact, and it keeps every square within range."""
+    """Return `x` with its columns multiplied by 2^(sign·exponent): exactly, and so that squares stay in range."""
     batch, m, n = x.shape
     y = cupy.empty(x.shape, x.dtype) if y is None else y
     kernels.get("qr", "qr_scale", x.dtype)(
@@ -232,8 +233,8 @@ def _factor(work: Array) -> _Reflections:
             _factor_panel(work, i * width, h, n)
         return h
 
-    # Panels keep a few multiprocessors busy, products all of them. So the columns of the next block are
-    # updated first, and its panels run, with priority, at the same time as the products on the rest.
+    # A panel keeps a few multiprocessors busy, a product all of them. So the columns of the next block are
+    # updated first, and its panels run, with priority, while the rest is updated.
     gram, near = cupy.empty((width, width), dtype), _space(width, width, m, CHUNK // 2, dtype)
     far = _space(width, n, m, CHUNK, dtype)
     merge = kernels.get("qr", "qr_merge_t", dtype)
@@ -251,7 +252,7 @@ def _factor(work: Array) -> _Reflections:
             _inner_products(v_i, v_i, gram, near, CHUNK // 2)
             merge(1, sizes.MERGE_THREADS, t_i, gram, width, inner, shared_mem=sizes.MERGE_BYTES)
             factored = panels.record()
-            panels.wait_event(products.record())  # of the last block's far columns the next ones were part
+            panels.wait_event(products.record())  # the next columns belonged to the last block's far columns
             _apply_product(work[0, start:, stop:edge], v_i, t_i, near, True)
         with products:
             products.wait_event(factored)
@@ -262,7 +263,7 @@ def _factor(work: Array) -> _Reflections:
 
 
 def _factor_panel(work: Array, j: int, h: _Reflections, stop: int) -> None:
-    """Factor the `inner` columns from j on, and update those from there to `stop`."""
+    """Factor the `inner` columns from j on, and update the columns after them up to `stop`."""
     batch, m, n = work.shape
     width = h.t.shape[-1]
     columns, rows, ldv = min(h.inner, min(m, n) - j), m - j, h.v.shape[2]
@@ -277,8 +278,10 @@ def _factor_panel(work: Array, j: int, h: _Reflections, stop: int) -> None:
 
 
 def _apply_backwards(h: _Reflections, q: Array) -> None:
-    """Q ← (I − V₁T₁V₁ᵀ)(I − V₂T₂V₂ᵀ)⋯Q for a Q that starts as the identity: block i touches rows and columns
-    from its own on."""
+    """Apply Q ← (I − V₁T₁V₁ᵀ)(I − V₂T₂V₂ᵀ)⋯Q to a Q that starts as the identity.
+
+    Block i changes rows and columns from its first column on.
+    """
     width = h.t.shape[-1]
     if width == h.inner:
         for i in reversed(range(h.t.shape[1])):
@@ -286,25 +289,25 @@ def _apply_backwards(h: _Reflections, q: Array) -> None:
             _update(q[:, start:, start:], h.v[:, start:, start:], h.t[:, i], h, False)
         return
     wide, chunk = FORMING[q.dtype.char]
-    # A tall Q is some way from the error at which chunks are needed.
+    # A tall Q is so accurate that it needs no chunks.
     chunk = q.shape[1] if q.shape[1] >= 2 * q.shape[2] else chunk
     space = _space(wide, q.shape[2], q.shape[1], chunk, q.dtype)
     for start in reversed(range(0, h.v.shape[2], wide)):
         i, first = divmod(start, width)
-        inside = slice(first, first + wide)  # T of some of a block's columns is a part of the block's
+        inside = slice(first, first + wide)  # T of some of a block's columns is a part of the block's T
         v_i, t_i = h.v[0, start:, start : start + wide], h.t[0, i, inside, inside]
         _apply_product(q[0, start:, start:], v_i, t_i, space, False, chunk)
 
 
 def _update(c: Array, v: Array, t: Array, h: _Reflections, transpose: bool) -> None:
-    """C ← (I − VTVᵀ)C, or with Tᵀ, for the `inner` first columns of `v`, by our kernel for narrow V."""
+    """Apply C ← (I − VTVᵀ)C, or with Tᵀ, for the `inner` first columns of `v`, by the kernel for narrow V."""
     batch, rows, columns = c.shape
     if columns == 0:
         return
     item, sizes = c.dtype.itemsize, _sizes(c.dtype)
     strides = [x.strides for x in (c, v, t)]
     tiles = batch * -(-columns // sizes.TILE)
-    # Blocks that share their rows finish sooner as long as there are too few tiles to fill the GPU.
+    # Clusters of blocks that share rows finish sooner while there are too few tiles to fill the GPU.
     cluster = 1
     if _has_clusters() and tiles < _properties().multiprocessors:
         cluster = 16 if rows > 2048 and tiles <= 16 else 8 if rows > 1024 or tiles <= 24 else 1
@@ -319,7 +322,7 @@ def _update(c: Array, v: Array, t: Array, h: _Reflections, transpose: bool) -> N
 
 
 def _apply_product(c: Array, v: Array, t: Array, space: Array, transpose: bool, chunk: int = CHUNK) -> None:
-    """C ← (I − VTVᵀ)C, or with Tᵀ, as three products; `space` holds what lies between them."""
+    """Apply C ← (I − VTVᵀ)C, or with Tᵀ, as three products; `space` holds the intermediate ones."""
     width, columns = v.shape[1], c.shape[1]
     if columns == 0:
         return
@@ -331,15 +334,15 @@ def _apply_product(c: Array, v: Array, t: Array, space: Array, transpose: bool, 
 
 
 def _space(width: int, columns: int, rows: int, chunk: int, dtype: np.dtype) -> Array:
-    """For `_apply_product` of so many columns of V and C: two products of their columns, and one for each chunk."""
+    """Return the workspace of `_apply_product`, for `width` columns of V and `columns` of C, summed by chunks."""
     return cupy.empty((2 + min(rows // chunk, MOST_CHUNKS)) * width * columns, dtype)
 
 
 def _inner_products(v: Array, c: Array, out: Array, space: Array, chunk: int) -> None:
-    """out = VᵀC, summed by chunks of rows, all in one batched product, and then over the chunks.
+    """Compute out = VᵀC, summed within chunks of rows in one batched product, and then over the chunks.
 
-    One long sum of float32 rounds at every step to the size it has reached; that error, in VᵀC and most of
-    all in the VᵀV behind T, is what would carry ‖QᵀQ − I‖ past the error of LAPACK for large matrices.
+    A long sum in float32 rounds at every step relative to the size it has reached. That error, in VᵀC and above
+    all in the VᵀV behind T, would raise ‖QᵀQ − I‖ of large matrices above LAPACK's.
     """
     rows, width = v.shape
     columns, item = c.shape[1], c.itemsize
@@ -363,7 +366,7 @@ def _inner_products(v: Array, c: Array, out: Array, space: Array, chunk: int) ->
 
 
 def _tall_skinny(a: Array, want_q: bool) -> tuple[Any, Array]:
-    """TSQR (Demmel, Grigori, Hoemmen, Langou 2012): Q and R of blocks of rows, then of their stacked R."""
+    """TSQR (Demmel, Grigori, Hoemmen, Langou 2012): Q and R of blocks of rows, then of their stacked triangles."""
     batch, m, n = a.shape
     target = max(256, 2 * n) if n <= 256 else CLUSTER_ROWS // 2
     blocks = max(2, m // target)
@@ -393,7 +396,7 @@ def _tall_skinny(a: Array, want_q: bool) -> tuple[Any, Array]:
 
 
 def _replayed(name: str, work: Callable[[Array], tuple[Any, Array]], a: Array) -> tuple[Any, Array]:
-    """`work` on `a`, by a graph where there is one."""
+    """Return `work` on `a`, replayed as a CUDA graph if possible."""
     with replay(name, work, a) as graph:
         if graph is None:
             return work(a)

@@ -1,4 +1,4 @@
-"""Rows and columns put into a factorisation A = QR, or taken out: the counterparts of SciPy's two functions."""
+"""Insertion and deletion of rows and columns in a factorisation A = QR: counterparts of two SciPy functions."""
 
 from __future__ import annotations
 
@@ -25,56 +25,57 @@ def qr_insert(
     overwrite_qru: bool = False,
     check_finite: bool = True,
 ) -> tuple[Array, Array]:
-    """The factorisation of A with rows or columns put in, from that of A = QR.
+    """Return the factorisation of A with rows or columns inserted, from that of A = QR.
 
-    The counterpart of `scipy.linalg.qr_insert`, for NumPy and CuPy.
+    Counterpart of `scipy.linalg.qr_insert` for NumPy and CuPy.
 
     Parameters
     ----------
     Q : (M, M) or (M, N) array
-        From the full or the economic factorisation; float32 or float64, of any byte order.
+        From the full or the economic factorisation; float32 or float64, in any byte order.
     R : (M, N) or (N, N) array
-        Of Q's dtype.
+        In Q's dtype.
     u : (N,) or (p, N) array for rows, (M,) or (M, p) array for columns
-        What is put in, of Q's dtype.
+        The rows or columns to insert, in Q's dtype.
     k : int
-        The row or column before which; from −M to M for rows, −N to N for columns.
+        Position before which they are inserted; from −M to M for rows, −N to N for columns.
     which : {"row", "col"}
+        Whether u is rows or columns.
     rcond : float, optional
-        Only for columns into an economic factorisation: a lower bound on the
-        reciprocal condition number of Q with a further column u/‖u‖. Default
-        is eps of the dtype.
+        For columns into an economic factorisation only: a lower bound on the
+        reciprocal condition number of Q with one more column u/‖u‖. By default
+        eps of the dtype.
     overwrite_qru : bool
-        Q, R and u need not be kept. Only SciPy's routines make use of it.
+        Allow Q, R and u to be overwritten. Only SciPy's routines use this.
     check_finite : bool
         Whether to look for NaN and infinity first.
 
     Returns
     -------
     Q1, R1 : arrays
-        Full stays full. Economic stays economic, (M + p, N) (N, N) or
-        (M, N + p) (N + p, N + p), unless there are then more columns than rows: that
-        gives (M, M) (M, N + p).
+        The full form stays full. The economic form stays economic, (M + p, N) (N, N) or
+        (M, N + p) (N + p, N + p), unless there are now more columns than rows: then it is
+        (M, M) (M, N + p).
 
     Raises
     ------
     ValueError
-        For shapes or dtypes that do not fit, a `k` out of range, an unknown
-        `which`, an `rcond` where it has no meaning, non-finite entries.
+        If shapes or dtypes do not match, `k` is out of range, `which` is unknown, `rcond`
+        is given for another form, or an entry is not finite.
     TypeError
-        For complex, sparse and masked arrays, or NumPy and CuPy arrays mixed.
+        If an array is complex, sparse or masked, or if NumPy and CuPy arrays are mixed.
     LinAlgError
-        If a column of u lies in the span of Q, as `rcond` says it.
+        If a column of u lies in the span of Q, by the criterion of `rcond`.
 
     See Also
     --------
-    plan_update : whether an update or a new factorisation is the faster.
+    plan_update : predicts whether an update or a new factorisation is faster.
 
     Notes
     -----
-    The signs of R's rows are free. On the CPU one row or column goes to SciPy's
-    compiled rotations where those are the faster; blocks, and the GPU, go to the
-    sweeps of this module.
+    The signs of R's rows are not unique. On the CPU, SciPy's compiled rotations insert one row or
+    column, or a few, if they are faster. Blocks, and arrays on the GPU, use the sweeps of
+    `deblur.linalg.sweeps`.
 
     References
     ----------
@@ -91,7 +92,7 @@ def qr_insert(
     axis, length = (0, n) if which == "row" else (1, m)
     u = as_block(u, axis, length)
     if rcond is not None and not (which == "col" and _is_economic(Q)):
-        raise ValueError("rcond has a meaning only where columns go into an economic factorisation")
+        raise ValueError("rcond applies only to columns that are inserted into an economic factorisation")
     k = position(k, m if which == "row" else n)
     if check_finite:
         refuse_nonfinite(u, "u")
@@ -101,7 +102,7 @@ def qr_insert(
 def insert(
     Q: Array, R: Array, u: Array, k: int, which: str = "row", rcond: float | None = None, overwrite: bool = False
 ) -> tuple[Array, Array]:
-    """`qr_insert` of a matrix `u` at 0 ≤ k, without any check."""
+    """Return `qr_insert` of a matrix `u` at 0 ≤ k, without any check."""
     xp, m, n, economic = get_xp(Q), len(Q), R.shape[1], _is_economic(Q)
     name, count = ("add_rows", len(u)) if which == "row" else ("add_columns", u.shape[1])
     if xp is np and rotations_are_faster(name, m, n, count, economic) and not _close_to_span(Q, u, which, economic):
@@ -125,38 +126,39 @@ def insert(
 def qr_delete(
     Q: Array, R: Array, k: int, p: int = 1, which: str = "row", overwrite_qr: bool = False, check_finite: bool = True
 ) -> tuple[Array, Array]:
-    """The factorisation of A with rows or columns taken out, from that of A = QR.
+    """Return the factorisation of A with rows or columns removed, from that of A = QR.
 
-    The counterpart of `scipy.linalg.qr_delete`, for NumPy and CuPy.
+    Counterpart of `scipy.linalg.qr_delete` for NumPy and CuPy.
 
     Parameters
     ----------
     Q, R : arrays
         As in `qr_insert`.
     k : int
-        The first row or column to go; from −M to M − 1 for rows, −N to N − 1 for columns.
+        The first row or column to remove; from −M to M − 1 for rows, −N to N − 1 for columns.
     p : int
-        How many.
+        Number of rows or columns to remove.
     which : {"row", "col"}
+        Whether rows or columns are removed.
     overwrite_qr : bool
-        Q and R need not be kept. Only SciPy's routines make use of it.
+        Allow Q and R to be overwritten. Only SciPy's routines use this.
     check_finite : bool
         Whether to look for NaN and infinity first.
 
     Returns
     -------
     Q1, R1 : arrays
-        Full stays full. Economic stays economic, (M − p, N) (N, N) or (M, N − p)
-        (N − p, N − p), unless there are then more columns than rows: that gives
+        The full form stays full. The economic form stays economic, (M − p, N) (N, N) or (M, N − p)
+        (N − p, N − p), unless there are now more columns than rows: then it is
         (M − p, M − p) (M − p, N).
 
     Raises
     ------
     ValueError
-        For shapes or dtypes that do not fit, `k` or `p` out of range, an
-        unknown `which`, non-finite entries.
+        If shapes or dtypes do not match, `k` or `p` is out of range, `which` is
+        unknown, or an entry is not finite.
     TypeError
-        For complex, sparse and masked arrays, or NumPy and CuPy arrays mixed.
+        If an array is complex, sparse or masked, or if NumPy and CuPy arrays are mixed.
 
     Notes
     -----
@@ -172,16 +174,16 @@ def qr_delete(
 
 
 def delete(Q: Array, R: Array, gone: np.ndarray, which: str = "row", overwrite: bool = False) -> tuple[Array, Array]:
-    """`qr_delete` of one or more ascending indices, without any check."""
+    """Return `qr_delete` of one or more ascending indices, without any check."""
     xp, m, n, economic = get_xp(Q), len(Q), R.shape[1], _is_economic(Q)
     k, p = int(gone[0]), len(gone)
     name = "remove_rows" if which == "row" else "remove_columns"
-    downdates = economic and which == "row"  # the one form whose vectors may lie in the span of Q
+    downdates = economic and which == "row"  # only here vectors may lie in the span of Q
     if (
         xp is np
-        and gone[-1] - k == p - 1  # SciPy takes neighbours
+        and gone[-1] - k == p - 1  # SciPy removes adjacent ones only
         and rotations_are_faster(name, m, n, p, economic)
-        # Near the span of Q SciPy fails, or leaves Q with a column of zeros.
+        # Near the span of Q, SciPy fails or leaves a column of zeros in Q.
         and not (downdates and (m - p < n or not np.linalg.norm(Q[k : k + p], 2) < 0.995))
     ):
         return scipy.linalg.qr_delete(Q, R, k, p, which, overwrite, False)
@@ -205,7 +207,7 @@ def _is_economic(q: Array) -> bool:
 
 
 def _checked(which: str, finite: bool, **given: Any) -> list[Array]:
-    """Q, R and what else is given as arrays; ValueError for all Q and R that SciPy refuses."""
+    """Return Q, R and the other arguments as arrays; raise ValueError for Q and R that SciPy refuses."""
     check_choice(which, ("row", "col"), "which")
     xp = get_xp(*given.values())
     q, r, *_ = arrays = [xp.asarray(unwrapped(a, name)) for name, a in given.items()]
@@ -226,7 +228,7 @@ def _checked(which: str, finite: bool, **given: Any) -> list[Array]:
 
 
 def _check_independent(c: Array, u: Array, rcond: float) -> None:
-    """LinAlgError if a column of u is nearly in the span of Q and the columns before it; see `complement`."""
+    """Raise LinAlgError if a column of u is nearly in the span of Q and earlier columns; see `complement`."""
     xp = get_xp(c)
     size = xp.linalg.norm(u[:, : c.shape[1]], axis=0)
     sine = abs(xp.diagonal(c)) / xp.where(size == 0, 1, size)
@@ -241,7 +243,7 @@ def _check_independent(c: Array, u: Array, rcond: float) -> None:
 
 
 def _close_to_span(q: np.ndarray, u: np.ndarray, which: str, economic: bool) -> bool:
-    """Whether columns lie so near the span of Q that SciPy may leave Q with a column of zeros."""
+    """Return whether columns lie so near the span of Q that SciPy may leave a column of zeros in Q."""
     if which == "row" or not economic:
         return False
     size = np.square(u).sum(axis=0)
@@ -249,7 +251,7 @@ def _close_to_span(q: np.ndarray, u: np.ndarray, which: str, economic: bool) -> 
 
 
 def _completed(q: Array, r: Array) -> tuple[Array, Array]:
-    """The full form of an economic factorisation."""
+    """Return the full form of an economic factorisation."""
     xp = get_xp(q)
     m, n = q.shape
     every, _ = factor(q, "complete")

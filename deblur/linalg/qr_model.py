@@ -1,4 +1,4 @@
-"""A least-squares problem that changes: rows and columns come and go, the triangle is kept up to date."""
+"""A least-squares problem whose rows and columns change, with an updated QR factorisation."""
 
 from __future__ import annotations
 
@@ -18,60 +18,61 @@ from .qr_update import Factors, add_columns, add_rows, complement, remove_column
 from .triangular import substitute
 
 METHODS = ("auto", "update", "refactor")
-# Each update adds its rounding errors to those before. After so many in a row "auto" factors anew, while the errors
-# are still within a small multiple of a fresh factorisation's (benchmarks/bench_qr_update.py measures them).
+# Updates accumulate rounding errors. After this many in a row, "auto" factors anew, while the errors are still
+# within a small multiple of a fresh factorisation's (benchmarks/bench_qr_update.py measures them).
 FRESH_FOR = 20
 
 
 class QRModel:
-    """min ‖A x − b‖₂ for an A that gains and loses rows and columns.
+    """The problem min ‖A x − b‖₂ for an A that gains and loses rows and columns.
 
-    R and d = Qᵀb of the economic factorisation A = QR are kept, A and b
-    themselves, and Q if wanted. Each change updates them or factors anew, whichever
-    `plan_update` predicts to be the faster. A change that fails leaves the model as it was.
+    The model keeps A, b, R and d = Qᵀb of the economic factorisation A = QR and, on request,
+    Q. Each change updates them or factors anew, whichever
+    `plan_update` predicts to be faster. A change that fails leaves the model unchanged.
 
     Parameters
     ----------
     a : (M, N) array_like
-        With M ≥ N; NumPy or CuPy. float32 stays float32, all else becomes float64.
+        Matrix with M ≥ N; NumPy or CuPy. float32 stays float32, all else becomes float64.
     b : (M,) or (M, S) array_like
-        One right-hand side or S of them.
+        One right-hand side, or S of them.
     keep_q : bool
-        Keep Q. Added rows and removed columns need no Q; removed rows and added
-        columns without one go through A R⁻¹ in its place, see Notes.
+        Whether to keep Q. Adding rows and removing columns need no Q. Without Q, removing rows and adding
+        columns use A R⁻¹ instead, see Notes.
     method : {"auto", "update", "refactor"}
-        What a change does by default; "auto" follows the plan, and factors anew after 20 updates
-        in a row, lest their rounding errors add up.
+        How to make a change, by default. "auto" follows the plan, and factors anew after 20 updates
+        in a row to limit their rounding errors.
     check_finite : bool
-        Whether to look for NaN and infinity, here and in what is added later.
+        Whether to look for NaN and infinity, in `a`, `b` and all that is added later.
 
     Attributes
     ----------
     shape : (int, int)
+        Rows and columns of the current matrix.
     a, b, q, r, d : arrays
-        The present matrix (M, N), right-hand sides, Q (M, N) or None, R (N, N), Qᵀb.
+        The current matrix (M, N), right-hand sides, Q (M, N) or None, R (N, N), Qᵀb.
     plan : UpdatePlan or None
-        That of the last change.
+        The plan of the last change.
     note : str
-        What the last change remarked, if anything.
+        A remark on the last change; may be empty.
     age : int
-        Updates since the last factorisation.
+        Number of updates since the last factorisation.
 
     Raises
     ------
     ValueError
-        For M < N, shapes that do not fit, or non-finite entries.
+        If M < N, shapes do not match, or an entry is not finite.
     TypeError
-        For complex entries, or NumPy and CuPy arrays mixed.
+        If an entry is complex, or if NumPy and CuPy arrays are mixed.
 
     Notes
     -----
-    Without Q, the rows of Q to be removed are rows of A R⁻¹, and their part
-    outside the range of A comes from Gram-Schmidt against A R⁻¹, repeated: the corrected
-    semi-normal equations [1]_. That is as accurate as with Q while cond(A)·eps is
-    well below 1; where the repetition does not converge, or what it gives does not satisfy
-    SᵀS + CᵀC = UᵀU to rounding, the model factors anew and says so in `note`. So it does, with Q too, where the rows
-    removed were 30 times as large as all that are left, in some column: the rounding of larger numbers would stay.
+    Without Q, the rows of Q to be removed are rows of A R⁻¹. Their part outside the range of A
+    comes from Gram-Schmidt against A R⁻¹, repeated: the corrected
+    semi-normal equations [1]_. This is as accurate as with Q while cond(A)·eps is
+    well below 1. If the repetition does not converge, or its result does not satisfy
+    SᵀS + CᵀC = UᵀU to rounding, the model factors anew and says so in `note`. It does so with Q, too, if in some
+    column the removed rows were 30 times as large as all that are left: the rounding of larger numbers would stay.
 
     References
     ----------
@@ -104,7 +105,7 @@ class QRModel:
             )
         dtype = np.result_type(a.dtype, b.dtype)
         self._is_vector = b.ndim == 1
-        # Copies: what the caller does to the arrays afterwards must not reach the model.
+        # Copies: later changes of the caller's arrays must not reach the model.
         a, b = a.astype(dtype), b.astype(dtype)
         b = b[:, None] if self._is_vector else b
         self.keep_q = bool(keep_q)
@@ -112,10 +113,10 @@ class QRModel:
         self.note = ""
         self._take(a, (), b, self._factored(a, b))
 
-    # -- what there is ------------------------------------------------------------------------
+    # -- data ---------------------------------------------------------------------------------
 
     def _take(self, a: Array, edits: tuple[Map, ...], b: Array, factors: Factors, age: int = 0) -> None:
-        """Become the model of A (M, N), edited, and b (M, S) with these factors, the full ones too."""
+        """Become the model of A (M, N), edited, and b (M, S) with these factors, economic or full."""
         q, rd = factors
         n = rd.shape[1] - (b.shape[1] if q is None else 0)
         if q is not None:
@@ -127,7 +128,7 @@ class QRModel:
 
     @property
     def a(self) -> Array:
-        # Edited when it is read: an update without Q may touch far less than A has entries.
+        # Edited when read: an update without Q may touch far fewer numbers than A has entries.
         a = self._a
         for edit in self._edits:
             a = edit(a)
@@ -135,17 +136,17 @@ class QRModel:
         return a
 
     def solve(self) -> Array:
-        """The least-squares solution, (N,) or (N, S).
+        """Return the least-squares solution, (N,) or (N, S).
 
         Raises
         ------
         SingularMatrixError
-            If R is singular to rounding: A has dependent columns; or if the solution overflows.
+            If R is singular to rounding, because columns of A are dependent; or if the solution overflows.
         """
         r, n = self.r, self.shape[1]
         if n:
-            why = "column {} of A depends on the others to rounding, so that the solution is not unique; "
-            instead = "remove that column, or use numpy.linalg.lstsq for that of minimum norm"
+            why = "column {} of A depends on the others to rounding, so the solution is not unique; "
+            instead = "remove that column, or use numpy.linalg.lstsq for the minimum-norm solution"
             check_rank(r.diagonal(), max(self.shape), why + instead)
         x = self._rd[:, n:].copy()
         substitute(r, x, lower=False)
@@ -153,22 +154,29 @@ class QRModel:
         return self._outward(x)
 
     def residual(self) -> Array:
-        """b − A x for the x of `solve`, (M,) or (M, S), computed from A itself."""
+        """Return b − A x for the x of `solve`, (M,) or (M, S), computed from A itself."""
         return self._outward(self._b - self.a @ self.solve().reshape(self.shape[1], self._b.shape[1]))
 
-    # -- what changes it ----------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------
 
     def add_rows(self, u: Any, b: Any, k: int | None = None, *, method: str | None = None) -> None:
-        """Put equations in.
+        """Add equations.
 
         Parameters
         ----------
         u : (N,) or (P, N) array_like
+            The rows of A to add.
         b : scalar or (P,) for one right-hand side, (S,) or (P, S) for S of them
+            The right-hand sides of these rows.
         k : int, optional
-            Before which row; at the end if not given.
+            Row before which to insert them; by default at the end.
         method : {"auto", "update", "refactor"}, optional
-            In place of the model's own.
+            Overrides the model's method.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As the constructor; also if `k` is out of range.
         """
         m, n = self.shape
         u = self._as_block(u, 0, n)
@@ -187,19 +195,19 @@ class QRModel:
         self._change("add_rows", len(u), k, method, update, partial(_insert, k=k, u=u), _insert(self._b, k, b, 0))
 
     def remove_rows(self, rows: Any, *, method: str | None = None) -> None:
-        """Take equations out.
+        """Remove equations.
 
         Parameters
         ----------
         rows : int, slice or sequence of int
-            Which, as `numpy.delete` takes them.
+            Rows to remove, as in `numpy.delete`; none may appear twice.
         method : {"auto", "update", "refactor"}, optional
-            In place of the model's own.
+            Overrides the model's method.
 
         Raises
         ------
         ValueError
-            If fewer rows than columns would be left.
+            If fewer rows than columns would be left, or an index is out of range or repeated.
         """
         m, n = self.shape
         gone = indices(rows, m, "rows")
@@ -219,27 +227,28 @@ class QRModel:
         self._change("remove_rows", p, 0, method, update, partial(_delete, gone=gone), _delete(self._b, gone))
 
     def add_columns(self, u: Any, k: int | None = None, *, method: str | None = None) -> None:
-        """Put unknowns in.
+        """Add unknowns.
 
         Parameters
         ----------
         u : (M,) or (M, P) array_like
+            The columns of A to add.
         k : int, optional
-            Before which column; at the end if not given.
+            Column before which to insert them; by default at the end.
         method : {"auto", "update", "refactor"}, optional
-            In place of the model's own.
+            Overrides the model's method.
 
         Raises
         ------
         ValueError
-            If there would be more columns than rows.
+            If there would be more columns than rows, shapes do not match, or an entry is not finite.
         """
         m, n = self.shape
         u = self._as_block(u, 1, m)
         k = n if k is None else position(k, n)
         p = u.shape[1]
         if n + p > m:
-            raise ValueError(f"{n + p} columns would stand against {m} rows: add at most {m - n}, or rows first")
+            raise ValueError(f"{m} rows are too few for {n + p} columns: add at most {m - n} columns, or rows first")
 
         def update() -> Factors:
             if self.q is not None:
@@ -250,14 +259,19 @@ class QRModel:
         self._change("add_columns", p, k, method, update, partial(_insert, k=k, u=u, axis=1), self._b)
 
     def remove_columns(self, columns: Any, *, method: str | None = None) -> None:
-        """Take unknowns out.
+        """Remove unknowns.
 
         Parameters
         ----------
         columns : int, slice or sequence of int
-            Which, as `numpy.delete` takes them.
+            Columns to remove, as in `numpy.delete`; none may appear twice.
         method : {"auto", "update", "refactor"}, optional
-            In place of the model's own.
+            Overrides the model's method.
+
+        Raises
+        ------
+        ValueError
+            If an index is out of range or repeated.
         """
         n = self.shape[1]
         gone = indices(columns, n, "columns")
@@ -269,12 +283,12 @@ class QRModel:
         k = int(gone[0]) if p else 0
         self._change("remove_columns", p, k, method, update, partial(_delete, gone=gone, axis=1), self._b)
 
-    # -- how ----------------------------------------------------------------------------------
+    # -- implementation -----------------------------------------------------------------------
 
     def _change(
         self, which: str, p: int, k: int, method: str | None, update: Callable[[], Factors], edit: Map, b: Array
     ) -> None:
-        """Go by the plan, to A edited and b; nothing of the model is touched until all is complete."""
+        """Change the model by the plan, to A edited and b; nothing is changed until all is computed."""
         method = self._method if method is None else check_choice(method, METHODS, "method")
         if p == 0:
             return
@@ -288,20 +302,20 @@ class QRModel:
             method = plan.choice
             if method == "update" and self.age >= FRESH_FOR:
                 method = "refactor"
-                note = f"factored anew after {self.age} updates, lest their rounding errors add up"
+                note = f"factored anew after {self.age} updates, to limit their rounding errors"
         factors, age = None, 0
         if method == "update":
             try:
                 made = update()
-                if which == "remove_rows":  # what rounding left of larger rows does not go with them
+                if which == "remove_rows":  # rounding errors of large rows would stay
                     norm = partial(get_xp(b).linalg.norm, axis=0)
                     with np.errstate(over="ignore"):
                         kept = norm(self._rd[:, : made[1].shape[1]]) <= 30 * norm(made[1])
                     if not all_true(kept):
-                        raise np.linalg.LinAlgError("those rows were far larger than all that are left")
+                        raise np.linalg.LinAlgError("the removed rows were far larger than all that are left")
                 factors, age = made, self.age + 1
             except np.linalg.LinAlgError as error:
-                note = f"factored anew, as the update could not be trusted: {error}"
+                note = f"factored anew, as the update was inaccurate: {error}"
         a, edits = self._a, (*self._edits, edit)
         if factors is None:
             a, edits = edit(self.a), ()
@@ -310,15 +324,18 @@ class QRModel:
         self.plan, self.note = plan, note
 
     def _factored(self, a: Array, b: Array) -> Factors:
-        """From scratch. Without Q the R of [A b] holds the R of A, then Qᵀb."""
+        """Factor from scratch. Without Q, the R of [A b] holds the R of A and Qᵀb."""
         return factor(a) if self.keep_q else (None, factor(get_xp(a).concatenate([a, b], axis=1), "r"))
 
     def _extended(self, u: Array, units: Array | None = None) -> tuple[Array, Array]:
-        """[R d] with the rows of the further columns that Q needs for u, and QᵀU with theirs, by `complement`.
+        """Return [R d] with the rows of further columns W of Q, and [QᵀU; WᵀU], by `complement`.
 
-        A R⁻¹ is in the place of Q; u is the unit vectors `units` if these are given.
+        A R⁻¹ replaces Q. If `units` are given, u holds these unit vectors.
 
-        LinAlgError if A R⁻¹ is too far from orthonormal.
+        Raises
+        ------
+        LinAlgError
+            If A R⁻¹ is too far from orthonormal.
         """
         a, r, rd, xp = self.a, self.r, self._rd, get_xp(u)
         check_pivots(r.diagonal())
@@ -335,7 +352,7 @@ class QRModel:
         return xp.concatenate([rd, below]), xp.concatenate([z, c])
 
     def _as_block(self, u: Any, axis: int, length: int) -> Array:
-        """A copy of `u` in the model's dtype; see `as_block`."""
+        """Return a copy of `u` in the model's dtype; see `as_block`."""
         u = as_block(get_xp(self._rd, u).asarray(unwrapped(u, "u")), axis, length)
         return as_matrix(u, "u", finite=self._finite).astype(self._rd.dtype)
 
@@ -344,7 +361,7 @@ class QRModel:
 
 
 def _substitute(r: Array, x: Array, trans: bool = False) -> Array:
-    """R⁻¹x or R⁻ᵀx."""
+    """Return R⁻¹x or, for `trans`, R⁻ᵀx."""
     x = x.copy(order="K")
     substitute(r, x, trans=trans, lower=False)
     return x

@@ -1,8 +1,7 @@
-"""Whether an update of A = QR pays, predicted from (m, n, p, k).
+"""Prediction of whether an update of A = QR is faster than a new factorisation, from (m, n, p, k).
 
-Operations and steps of an update and of a new factorisation are counted;
-seconds for each are fitted once per device by ``tools/fit_update_costs.py``
-and kept in ``update_costs.json``.
+Operations and steps of both are counted. ``tools/fit_update_costs.py`` fits the
+seconds of each, once for each device, and ``update_costs.json`` holds them.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ import numpy as np
 from ..errors import check_choice, check_count, check_dtype, check_flags
 from .sweeps import BLOCK
 
-# Up to how many rows or columns SciPy's rotations are taken (benchmarks/bench_qr_update.py shows both).
+# Number of rows or columns up to which SciPy's rotations are used (benchmarks/bench_qr_update.py shows both).
 ROTATIONS = {"add_rows": 16, "remove_rows": 16, "add_columns": 16, "remove_columns": 32}
-CACHED = 1 << 16  # entries of Q up to which it is four times as many
+CACHED = 1 << 16  # entries of Q up to which four times as many are rotated
 UPDATES = ("add_rows", "remove_rows", "add_columns", "remove_columns")
 
 
@@ -32,11 +31,11 @@ class UpdatePlan:
     ----------
     choice : {"update", "refactor"}
     reason : str
-        One sentence.
+        The prediction, in one sentence.
     update_seconds, refactor_seconds : float
-        Predicted.
+        Predicted times.
     update_operations, refactor_operations : float
-        Floating-point operations counted.
+        Floating-point operations, counted.
     """
 
     choice: str
@@ -62,7 +61,7 @@ def plan_update(
     dtype: Any = np.float64,
     device: str = "cpu",
 ) -> UpdatePlan:
-    """Whether to update the economic factorisation of an m × n matrix or to compute a new one.
+    """Predict whether updating the economic factorisation of an m × n matrix is faster than a new one.
 
     Parameters
     ----------
@@ -70,17 +69,17 @@ def plan_update(
     m, n : int
         Rows and columns before the update.
     p : int
-        Rows or columns that come or go.
+        Number of rows or columns that are added or removed.
     k : int
-        Position of the first one. The work depends on it for columns only: those on the
-        left of them are not touched.
+        Position of the first one. It matters for columns only, since those to the
+        left of it are not touched.
     keep_q : bool
-        Whether Q is updated as well, or R and d alone.
+        Whether Q is updated, too, or R and d alone.
     rhs : int
-        Right-hand sides.
+        Number of right-hand sides.
     dtype : float32 or float64
     device : {"cpu", "gpu"}
-        Whose measured rates.
+        Device whose measured rates are used.
 
     Returns
     -------
@@ -89,12 +88,12 @@ def plan_update(
     Raises
     ------
     ValueError
-        For an unknown `which` or `device`, or sizes that are no such update.
+        For an unknown `which` or `device`, or sizes that do not fit such an update.
 
     Notes
     -----
-    The times are those of one machine. They rank two ways to the same result; they
-    are no promise.
+    The times were measured on one machine. They rank two ways to the same result; on
+    other machines they are estimates.
 
     Examples
     --------
@@ -117,7 +116,7 @@ def plan_update(
     update_s = predict(rates[work.rate_name()], update)
     refactor_s = predict(rates[work.rate_name(refactor=True)], refactor)
     grounds = f"{1e3 * update_s:.2g} ms predicted against {1e3 * refactor_s:.2g} ms"
-    # On a GPU without Q these two repeat products until they are orthogonal, and how often is not known before.
+    # On a GPU without Q, these two repeat products until they are orthogonal; how often cannot be predicted.
     unsure = device == "gpu" and not keep_q and which in ("remove_rows", "add_columns")
     choice = choose(update_s, refactor_s, 0.55 if unsure else 0.8)
     words = "updating is the faster" if choice == "update" else "a new factorisation is the faster"
@@ -127,18 +126,18 @@ def plan_update(
 
 
 def choose(update_seconds: float, refactor_seconds: float, share: float = 0.8) -> str:
-    """The choice. An update must promise to take no more than `share` of the time of a new factorisation:
+    """Return the choice: an update if it is predicted to take at most `share` of the time of a new factorisation.
 
-    predictions are off by about a fifth, and a new factorisation is fresh.
+    Predictions are off by about a fifth, and a new factorisation is more accurate.
     """
     return "update" if update_seconds <= share * refactor_seconds else "refactor"
 
 
 class Update(NamedTuple):
-    """The arguments of `plan_update`, with the bytes of a number; its work and that of a new factorisation.
+    """The arguments of `plan_update` and the bytes of a number, with the work of both choices.
 
-    The work is counted in calls, operations, bytes moved, blocks and passes one after the other. Operations and
-    bytes are those of float64; an item of 4 bytes counts half.
+    The work is counted in calls, operations, bytes moved, blocks and consecutive passes. Operations and
+    bytes are those of float64; numbers of 4 bytes count half.
     """
 
     which: str
@@ -152,11 +151,11 @@ class Update(NamedTuple):
     device: str
 
     def rotates(self) -> bool:
-        """Whether SciPy's rotations do the update."""
+        """Return whether SciPy's rotations do the update."""
         return self.keep_q and self.device == "cpu" and rotations_are_faster(*self[:4])
 
     def features(self) -> dict[str, float]:
-        """The work of the update."""
+        """Return the work of the update."""
         which, m, n, p, rhs, keep_q = self.which, self.m, self.n, self.p, self.rhs, self.keep_q
         t = {"remove_columns": n - self.k - p, "add_columns": n - self.k}.get(which, n)
         width, moved = t + 2 * rhs, 2.0 * n * n
@@ -169,16 +168,16 @@ class Update(NamedTuple):
         if keep_q:
             moved += 2.0 * m * n + 2.0 * m * p
         upwards = which in ("remove_rows", "add_columns")
-        if upwards:  # the complement of Q takes products with all of it, or with A and R in its place
+        if upwards:  # the complement of Q takes products with all of Q, or with A and R instead
             products = (2 if keep_q else 10) if which == "remove_rows" else (4 if keep_q else 12)
             operations += float(products) * m * n * p + 4.0 * m * p * p
             moved += (2.0 if keep_q else 6.0) * m * (n + p)
-        # The kernels take so many rows or columns at a time, and a pass waits for the one before.
+        # A kernel takes a limited number of rows or columns, and each pass waits for the one before.
         passes = 1 if self.device == "cpu" else -(-p // (32 if upwards else 1024 // self.item))
         return self._scaled(operations, 8 * moved, passes * -(-t // BLOCK), passes)
 
     def refactor_features(self) -> dict[str, float]:
-        """The work of a new factorisation of the matrix as it is afterwards."""
+        """Return the work of a new factorisation of the changed matrix."""
         change = self.p if self.which.startswith("add") else -self.p
         of_rows = self.which.endswith("rows")
         m, n = self.m + change * of_rows, self.n + change * (not of_rows)
@@ -188,11 +187,11 @@ class Update(NamedTuple):
         return self._scaled(operations, 16.0 * m * n, -(-n // BLOCK), 1)
 
     def rate_name(self, refactor: bool = False) -> str:
-        """The name of the measured rates of this work in `update_costs.json`."""
+        """Return the name of the measured rates of this work in `update_costs.json`."""
         parts = ["refactor" if refactor else self.which, "Q and R" if self.keep_q else "R alone"]
         if not refactor and self.rotates():
             parts.append("rotations")
-        if self.device == "gpu":  # a chain of dependent steps does not run twice as fast in float32
+        if self.device == "gpu":  # a chain of dependent steps is not twice as fast in float32
             parts.append("float32" if self.item == 4 else "float64")
         return ", ".join(parts)
 
@@ -205,10 +204,10 @@ class Update(NamedTuple):
 
 
 def rotations_are_faster(which: str, m: int, n: int, p: int, economic: bool = True) -> bool:
-    """Whether SciPy's rotations, compiled but one at a time, serve an update of NumPy arrays by p rows or columns.
+    """Return whether SciPy's rotations are faster for an update of NumPy arrays by p rows or columns.
 
-    They lose their advantage when Q no longer fits the cache. SciPy puts blocks of rows into the full form by
-    reflections of Q's whole length: never faster.
+    The rotations are compiled, but work one at a time, so they lose their advantage when Q no longer fits the cache.
+    For blocks of rows in the full form, SciPy uses reflections of Q's whole length, which are never faster.
     """
     if which == "add_rows" and not economic:
         return p == 1
@@ -216,11 +215,11 @@ def rotations_are_faster(which: str, m: int, n: int, p: int, economic: bool = Tr
 
 
 def predict(rate: dict[str, float], feature: dict[str, float]) -> float:
-    """Seconds."""
+    """Return the predicted seconds for counts of work (`feature`) at measured rates."""
     return sum(rate.get(name, 0.0) * x for name, x in feature.items())
 
 
 @functools.cache
 def _rates() -> dict[str, dict[str, dict[str, float]]]:
-    """{"cpu" | "gpu": {name: seconds for a call, an operation, a byte, a block, a pass}}."""
+    """Return {"cpu" | "gpu": {name: seconds for a call, an operation, a byte, a block, a pass}}."""
     return json.loads((Path(__file__).parent / "update_costs.json").read_text())

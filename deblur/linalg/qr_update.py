@@ -1,15 +1,15 @@
-"""QR updating: rows and columns put in or taken out of A = QR for less than a new factorisation.
+"""QR updating: adding rows and columns to A = QR, or removing them, for less than a new factorisation.
 
-Four updates, two sweeps. Whatever enters or leaves, the work is to meet the
-triangle R with p further rows and to make it a triangle again (`sweeps`):
+Four updates use two sweeps. In each case, p further rows or columns meet the
+triangle R, and a sweep restores a triangle (`sweeps`):
 
 - Added rows are p rows for `sweep_down`. So are the rows of R that belong to
-  removed columns: the rest of R, below and on the right of them, is a triangle already.
-- Added columns are Q'U, p columns for `sweep_up`. Removed rows are the rows of Q,
-  transposed: once they are unit vectors, those rows of A stand in p rows of R and
-  can be struck out.
+  removed columns; the rest of R is a triangle already.
+- Added columns are Q'U, p columns for `sweep_up`. For removed rows, `sweep_up` gets the rows of Q,
+  transposed: once they are unit vectors, these rows of A are p rows of R, which
+  are deleted.
 
-Nothing is checked here; `qr_insert_delete` has the public functions, `qr_model` the model.
+Nothing is checked here. `qr_insert_delete` has the public functions, `qr_model` the model.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from .qr import factor
 from .sweeps import sweep_down, sweep_up, triangularise
 from .triangular import inverse
 
-Factors = tuple[Array | None, Array]  # Q and R, of a full factorisation too; or None and [R d]
+Factors = tuple[Array | None, Array]  # Q and R (also of a full factorisation), or None and [R d]
 
-# Each takes Q or None and R with its further columns, n columns of it being the matrix, and returns new
-# arrays. With l rows, R is (l, n + s): l = m for the full form, l = n for the economic one, and the
-# economic form is extended beforehand, by columns W of Q and rows of R, where p more rows are needed.
+# Each function takes Q or None, and R with further columns; its first n columns belong to the matrix. It returns new
+# arrays. R is (l, n + s), with l = m for the full form and l = n for the economic one. If p more rows are needed, the
+# caller extends the economic form by columns W of Q and rows of R.
 
 
 def add_rows(q: Array | None, r: Array, n: int, k: int, u: Array) -> Factors:
-    """Rows `u` (p, n + s) before row `k`. The new rows of R and columns of Q come after the triangle's."""
+    """Insert rows `u` (p, n + s) before row `k`. The new rows of R and columns of Q follow the triangle's."""
     xp = get_xp(r)
     p, rows = len(u), len(r)
     t = min(rows, n)
@@ -50,7 +50,7 @@ def add_rows(q: Array | None, r: Array, n: int, k: int, u: Array) -> Factors:
 
 
 def remove_columns(q: Array | None, r: Array, n: int, gone: np.ndarray) -> Factors:
-    """Columns `gone` (ascending) taken out. The rows of R that were theirs come after the triangle's."""
+    """Remove columns `gone` (ascending). The rows of R that belonged to them follow the triangle's."""
     k, rows = int(gone[0]), len(r)
     t = min(rows, n)
     kept, alive = _runs(gone, n), _runs(gone[gone < t], t)
@@ -66,7 +66,7 @@ def remove_columns(q: Array | None, r: Array, n: int, gone: np.ndarray) -> Facto
 
 
 def add_columns(q: Array | None, r: Array, n: int, k: int, s: Array, triangular: bool = False) -> Factors:
-    """Columns whose QᵀU is `s` (l, p) before column `k`; `triangular` if s[n:] is so already."""
+    """Insert columns with QᵀU = `s` (l, p) before column `k`; `triangular` if s[n:] is upper triangular already."""
     xp = get_xp(r)
     rows, p = s.shape
     base = min(rows, max(k, min(n, rows - p)))
@@ -88,7 +88,7 @@ def add_columns(q: Array | None, r: Array, n: int, k: int, s: Array, triangular:
 
 
 def remove_rows(q: Array | None, r: Array, n: int, z: Array, triangular: bool = False) -> Factors:
-    """Rows whose rows of Q are `z` (l, p), transposed, taken out; `q` is without them already and is used up."""
+    """Remove rows whose rows of Q, transposed, are `z` (l, p); `q` no longer has them, and is destroyed."""
     xp = get_xp(r)
     rows, p = z.shape
     base = min(n, rows - p)
@@ -109,13 +109,13 @@ def _columns(a: Array | None, which: slice) -> Array | None:
 
 
 def _runs(gone: np.ndarray, n: int) -> list[slice]:
-    """What is left of range(n) without the ascending indices `gone`, as slices."""
+    """Return range(n) without the ascending indices `gone`, as slices."""
     edges = [-1, *(int(i) for i in gone), n]
     return [slice(a + 1, b) for a, b in itertools.pairwise(edges) if b > a + 1]
 
 
 def _gather(a: Array, rows: list[slice], columns: list[slice]) -> Array:
-    """A new array of these rows and columns of `a`, in this order, copied once."""
+    """Return a new array of these rows and columns of `a`, in this order, copied once."""
     xp = get_xp(a)
     if len(rows) * len(columns) > 16:
         index = [np.concatenate([np.arange(s.start, s.stop) for s in parts]) for parts in (rows, columns)]
@@ -132,7 +132,7 @@ def _gather(a: Array, rows: list[slice], columns: list[slice]) -> Array:
     return new
 
 
-# ---------------------------------------------------------------- columns of Q that do not exist yet
+# ---------------------------------------------------------------- further columns of Q
 
 
 def complement(
@@ -143,18 +143,19 @@ def complement(
     Parameters
     ----------
     u : (m, p) array
-        With p ≤ m − n.
+        Matrix U, with p ≤ m − n.
     forward, adjoint : callable
-        y ↦ Qy and x ↦ Qᵀx for an m × n Q with orthonormal columns, which need
-        not exist: x ↦ A R⁻¹ x will do.
+        y ↦ Qy and x ↦ Qᵀx for an m × n Q with orthonormal columns. Q need not be
+        stored: y ↦ A R⁻¹ y will do.
     s : (n, p) array, optional
-        QᵀU, where it is known: for unit vectors it is rows of Q.
+        QᵀU, if it is known; for unit vectors it is rows of Q.
     exact : bool
-        Whether that Q is orthonormal to rounding, as a stored one is.
+        Whether Q is orthonormal to rounding, as a stored one is.
 
     Returns
     -------
-    s : (n, p), w : (m, p), c : (p, p) arrays
+    s, w, c : (n, p), (m, p) and (p, p) arrays
+        S, W and C.
 
     Raises
     ------
@@ -163,11 +164,11 @@ def complement(
 
     Notes
     -----
-    Gram-Schmidt by blocks, repeated. "Twice is enough" (Kahan) for U itself; but
-    where a column of U lies in the span of Q, its column of W is what rounding
-    left, and only W itself, orthogonalised until nothing changes, is sure to be
-    orthogonal to Q [1]_. Such a column of C is zero to rounding. Once is enough where
-    U stands well off the span, ‖C⁻¹‖‖U‖ small, and Q is exact.
+    Block Gram-Schmidt, repeated. "Twice is enough" (Kahan) for U itself. But if
+    a column of U lies in the span of Q, its column of W is rounding error, and only a
+    W that is orthogonalised until nothing changes is sure to be
+    orthogonal to Q [1]_. The corresponding column of C is zero to rounding. Once is enough if
+    U is well outside the span, with ‖C⁻¹‖‖U‖ small, and Q is exact.
 
     References
     ----------
@@ -197,9 +198,9 @@ def complement(
 
 
 def unit_complement(q: Array, where: Any) -> tuple[Array, Array, Array]:
-    """`complement` of the unit vectors E of the rows `where` (a slice or indices) of Q.
+    """Return the `complement` of the unit vectors E of the rows `where` (a slice or indices) of Q.
 
-    E − QZᵀ, with Z those rows of Q, has the Gram matrix I − ZZᵀ. Where its Cholesky factor CᵀC is well
+    With Z these rows of Q, E − QZᵀ has the Gram matrix I − ZZᵀ = CᵀC. If the Cholesky factor C is well
     conditioned, W = (E − QZᵀ)C⁻¹ is orthonormal without a QR factorisation: one product, and on a GPU one wait.
     """
     xp = get_xp(q)

@@ -1,11 +1,11 @@
-"""The two sweeps that QR updating is made of: p rows, or columns, annihilated against a triangle R.
+"""The two sweeps of QR updating, which annihilate p rows or columns by a triangle R.
 
 - `sweep_down` annihilates p full rows below a triangle, from the first block
   of columns to the last.
 - `sweep_up` annihilates p full columns next to a triangle, from the last block
-  of rows to the first, and so collects them in p rows at the top.
+  of rows to the first, which collects them in p rows at the top.
 
-Right-hand sides ride along as further columns of R: [R d] with d = Q'b. On CuPy arrays `sweeps_gpu` does the work.
+Right-hand sides are further columns of R: [R d] with d = Q'b. For CuPy arrays `sweeps_gpu` does the work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .qr import factor
 from .triangular import inverse
 
 BLOCK = 64  # columns (sweep_down) or rows (sweep_up) annihilated at a time
-PANEL = 32  # reflections to one T in sweep_up
+PANEL = 32  # reflections that share a T in sweep_up
 
 
 def sweep_down(r: Array, u: Array, q: Array | None = None, e: Array | None = None) -> None:
@@ -30,16 +30,16 @@ def sweep_down(r: Array, u: Array, q: Array | None = None, e: Array | None = Non
     r : (t, t + s) array
         Upper trapezoidal: a triangle and s further columns.
     u : (p, t + s) array
-        Full. Its first t columns become zero; the others go through the same H.
+        Full. Its first t columns become zero; H is applied to the others.
     q : (m, t) array, optional
         The columns of Q that belong to the rows of `r`.
     e : (m, p) array, optional
-        Those that belong to the rows of `u`.
+        The columns of Q that belong to the rows of `u`.
 
     Notes
     -----
     A block J of columns of [r; u] has the structure of LAPACK's `tpqrt`: its
-    reflections are V = [I; v] in the rows of J and of u alone, and the zeros of r
+    reflections are V = [I; v], in the rows of J and of u only, and the zeros of r
     are neither read nor written. The rest is products: 2pt(t + 2s) operations for
     r, 4mpt for Q.
 
@@ -64,16 +64,16 @@ def sweep_down(r: Array, u: Array, q: Array | None = None, e: Array | None = Non
 
 
 def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None = None, q: Array | None = None) -> None:
-    """Annihilate the columns `z` by the triangle `c`: Hᵀ [c; z] = [c̃; 0], the triangle `r` kept one. In place.
+    """Annihilate the columns `z` by the triangle `c`: Hᵀ [c; z] = [c̃; 0], and keep `r` a triangle. In place.
 
     Hᵀ [w; r] = [w̃; r̃] and [e q] ← [e q] H, with r̃ upper trapezoidal again.
 
     Parameters
     ----------
     c : (p, p) array
-        Upper triangular, and so it stays.
+        Upper triangular, and stays so.
     z : (t, p) array
-        Full. It is used up: nothing of use is left in it.
+        Full; destroyed.
     w : (p, t + s) array
         The rows that belong to `c`. The first t columns must be zero.
     r : (t, t + s) array
@@ -81,17 +81,17 @@ def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None = None, q: 
     e : (m, p) array, optional
         The columns of Q that belong to the rows of `c`.
     q : (m, t) array, optional
-        Those that belong to the rows of `z`.
+        The columns of Q that belong to the rows of `z`.
 
     Notes
     -----
-    Rotations in the planes of one row of r, from the last to the first, and the
-    rows of c would keep r a triangle by themselves (this is the classical
-    algorithm, in one launch or one loop a rotation). A block J of rows taken
-    together, again with V = [I; v] of `tpqrt`, fills the square r[J, J] and
-    nothing else; the QR factorisation of that square mends it. The reflections
-    depend on c and z alone, the squares not on each other: on the GPU the sweep is a
-    handful of launches whatever t is. With blocks of b rows, 2pt(t + 2s) + bt(t + 2s)
+    Rotations in the planes of one row of r (from the last to the first) and the
+    rows of c would keep r a triangle by themselves. This is the classical
+    algorithm, with one launch or one loop for each rotation. Here a block J of rows is taken
+    at once, again with V = [I; v] of `tpqrt`. It fills the square r[J, J] and
+    nothing else, and a QR factorisation of that square restores the triangle. The reflections
+    depend on c and z alone, and the squares do not depend on each other: on the GPU the sweep is a
+    few launches, whatever t is. With blocks of b rows, it takes 2pt(t + 2s) + bt(t + 2s)
     operations for r and (4p + 2b)mt for Q.
     """
     if 0 in z.shape:
@@ -113,23 +113,23 @@ def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None = None, q: 
 
 
 def reflect(v: np.ndarray, t: np.ndarray, top: np.ndarray, below: np.ndarray) -> None:
-    """[top; below] ← (I − VTᵀVᵀ) [top; below] with V = [I; v], in place."""
+    """Apply [top; below] ← (I − VTᵀVᵀ) [top; below] with V = [I; v], in place."""
     x = t.T @ (top + v.T @ below)
     top -= x
     below -= v @ x
 
 
 def reflect_panels(v: np.ndarray, t: np.ndarray, top: np.ndarray, below: np.ndarray) -> None:
-    """`reflect` by each panel of `PANEL` columns of v in turn."""
+    """Apply `reflect` for each panel of `PANEL` columns of v in turn."""
     for i in range(0, v.shape[1], PANEL):
         panel = slice(i, min(i + PANEL, v.shape[1]))
         reflect(v[:, panel], t[: panel.stop - i, panel], top[panel], below)
 
 
 def tpqrt(a: np.ndarray, b: np.ndarray, panel: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """QR of a triangle `a` above a rectangle `b`: the new triangle, v of V = [I; v], and T by panels."""
+    """Return the QR of a triangle `a` above a rectangle `b`: the new triangle, v of V = [I; v], and T by panels."""
     triangle, v, t, info = scipy.linalg.get_lapack_funcs("tpqrt", (a, b))(0, min(panel, len(a)), a, b)
-    assert info == 0  # only a wrong argument makes it anything else
+    assert info == 0  # nonzero for a wrong argument only
     return triangle, v, t
 
 
@@ -142,7 +142,7 @@ def triangularise(columns: Array, rest: Array, q: Array | None) -> None:
     h, tau = factor(columns, "raw")
     h = h.T
     v = xp.tril(h[:, :k], -1) + xp.eye(len(h), k, dtype=h.dtype)
-    v *= tau != 0  # a column that was zero below its diagonal is not reflected
+    v *= tau != 0  # a column that is zero below its diagonal is not reflected
     # T⁻¹ = strict upper triangle of VᵀV + diag(1/tau): Puglisi, SIAM J. Sci. Stat. Comput. 13 (1992).
     t = inverse(xp.triu(v.T @ v, 1) + xp.diag(1 / xp.where(tau == 0, 1, tau)), lower=False)
     columns[...] = xp.triu(h)

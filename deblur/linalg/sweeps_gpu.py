@@ -1,7 +1,7 @@
-"""The two sweeps of QR updating on the GPU: in which launches they run.
+"""The two sweeps of QR updating on the GPU, as launches.
 
 The kernels are those of ``cuda/qr_down.cu`` and ``cuda/qr_up.cu``; `deblur.linalg.sweeps` states
-the same algorithms in NumPy, and `deblur.linalg.qr_update` says which update is which sweep.
+the same algorithms in NumPy, and `deblur.linalg.qr_update` says which update uses which sweep.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ..device import Array, cupy
 from .qr_gpu import factor
 from .triangular_gpu import leading
 
-_VARIANTS = (4, 8, 16, 32)  # rows of U to a warp, of the kernels qr_down_ROWS
+_VARIANTS = (4, 8, 16, 32)  # rows of U for each warp, of the kernels qr_down_ROWS
 
 
 def sweep_down(r: Array, u: Array, q: Array | None, e: Array | None) -> None:
     """`deblur.linalg.sweeps.sweep_down` for CuPy arrays whose rows have adjacent elements.
 
-    Two launches for each `_most_rows` rows of `u`, whatever the size of R: one that clears two counters,
-    and one that does everything else.
+    Two launches for each `_most_rows` rows of `u`, whatever the size of R: one clears the counters,
+    the other does everything else.
     """
     t, sizes = len(r), kernels.Constants("qr_down", r.dtype)
     nb = sizes.NB
@@ -31,7 +31,7 @@ def sweep_down(r: Array, u: Array, q: Array | None, e: Array | None) -> None:
     panels = -(-t // nb)
     tiles = panels + -(-(r.shape[1] - t) // nb) + -(-len(q) // nb)
     most = _most_rows(r.dtype)
-    step = -(-len(u) // -(-len(u) // most))  # blocks of one size
+    step = -(-len(u) // -(-len(u) // most))  # blocks of equal size
     each = next(each for each in _VARIANTS if min(step, len(u)) <= sizes.WARPS * each)
     v = cupy.empty(panels * sizes.WARPS * each * nb, r.dtype)
     t_all = cupy.empty(panels * nb * nb, r.dtype)
@@ -49,9 +49,9 @@ def sweep_down(r: Array, u: Array, q: Array | None, e: Array | None) -> None:
 def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None, q: Array | None) -> None:
     """`deblur.linalg.sweeps.sweep_up` for CuPy arrays whose rows have adjacent elements.
 
-    Three launches for each NB columns of `z`, whatever their length: the chain of reflections, the
-    products they amount to, and their application to everything. Two more at the end for the diagonal
-    blocks, which then are full: their factorisation, and its part of the last products.
+    Three launches for each NB columns of `z`, whatever their length: the chain of reflections, their
+    products, and the application to everything. At the end two more factor the diagonal blocks, which then are
+    full, and include these factors in the last products.
     """
     (t, p), dtype = z.shape, r.dtype
     sizes = kernels.Constants("qr_up", dtype)
@@ -92,7 +92,7 @@ def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None, q: Array |
 
 @functools.cache
 def _most_rows(dtype: np.dtype) -> int:
-    """Rows of U to a launch: what shared memory, and in float64 the registers, hold."""
+    """Return the rows of U for one launch, limited by shared memory and, in float64, by registers."""
     sizes = kernels.Constants("qr_down", dtype)
     limit = kernels.properties(cupy.cuda.runtime.getDevice()).shared_memory
     return sizes.WARPS * max(

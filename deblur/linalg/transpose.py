@@ -1,7 +1,7 @@
-"""Matrix transposition by tiles: on a GPU in place for a square matrix and out of place for any, and mirroring.
+"""Matrix transposition by tiles on a GPU (in place for square matrices, else into another array), and mirroring.
 
-A tile and its mirror tile across the diagonal fit into cache together; element by element, one of
-the two matrices would be walked with a stride of a whole row.
+A tile and its mirror tile across the diagonal fit into the cache together. Element by element, one of
+the two matrices would be accessed with the stride of a whole row.
 
 References
 ----------
@@ -20,18 +20,18 @@ TILE = 128
 
 
 def turned(a: Array, out: Array) -> Array:
-    """`out`, contiguous, with the transpose of a CuPy matrix whose rows have adjacent elements."""
+    """Write the transpose of a CuPy matrix whose rows have adjacent elements to a contiguous `out`, and return it."""
     _launch("transpose", a, len(a), a.shape[1], a, leading(a), out, len(a))
     return out
 
 
 def turn(a: Array) -> None:
-    """Transpose a square CuPy matrix whose rows have adjacent elements in its own memory."""
+    """Transpose in place a square CuPy matrix whose rows have adjacent elements."""
     _launch("transpose_in_place", a, len(a), a, leading(a))
 
 
 def mirror_lower(a: Array) -> None:
-    """Copy the lower triangle of a square matrix over the upper one, in place; of CuPy's a contiguous one."""
+    """Copy the lower triangle of a square matrix over the upper one, in place; a CuPy matrix must be contiguous."""
     n = len(a)
     if is_cupy(a):
         _launch("transpose_mirror", a, n, a, leading(a))
@@ -45,7 +45,7 @@ def mirror_lower(a: Array) -> None:
 
 
 def _launch(kernel: str, a: Array, *args: object) -> None:
-    """A kernel of cuda/transpose.cu over the tiles of `a`."""
+    """Launch a kernel of cuda/transpose.cu over the tiles of `a`."""
     sizes = kernels.Constants("transpose", a.dtype)
     tiles = -(-len(a) // sizes.SIDE) * -(-a.shape[1] // sizes.SIDE)
     if tiles:

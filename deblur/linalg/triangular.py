@@ -1,10 +1,10 @@
-"""Triangular matrices: the inverse ("GETS") and the solution of systems.
+"""Triangular matrices: their inverse ("GETS"), and systems of equations.
 
-The name GETS is the thesis's [1]_: Gaussian elimination of a triangular system, here augmented
-with the identity, so that what comes out is the inverse. Nothing needs to be searched for or
-normalised twice, and the zeros of the inverse are known: n³/3 operations instead of 2 n³.
+The thesis [1]_ calls this GETS: Gaussian elimination of a triangular system, here augmented
+with the identity, so that the result is the inverse. It needs no pivot search and normalises each row
+once, and the zeros of the inverse are known: n³/3 operations instead of 2 n³.
 
-On the CPU the work is LAPACK's `trtri` and BLAS's `trsm` and `trsv`, through SciPy; on the GPU
+On the CPU, LAPACK's `trtri` and BLAS's `trsm` and `trsv` do the work, through SciPy. On the GPU it is
 products, with the inverses of small diagonal blocks from ``cuda/triangular.cu``.
 
 References
@@ -28,17 +28,17 @@ from .transpose import TILE
 
 
 def gets(l: Any, *, lower: bool = True, check_finite: bool = True) -> Array:
-    """Inverse of a triangular matrix.
+    """Return the inverse of a triangular matrix.
 
     Parameters
     ----------
     l : array_like, shape (n, n)
-        Matrix of which the lower triangle (the upper one with ``lower=False``) is read.
+        Matrix, of which the lower triangle (the upper one with ``lower=False``) is read.
     lower : bool
-        Which triangle.
+        Whether to read the lower triangle.
     check_finite : bool
         Look for NaN and infinity in `l` first, in both triangles, and estimate the condition.
-        On the GPU they are found on the way, in the triangle that is read.
+        On the GPU they are found during the inversion, in the triangle that is read.
 
     Returns
     -------
@@ -76,12 +76,12 @@ def gets(l: Any, *, lower: bool = True, check_finite: bool = True) -> Array:
 
 
 def solve_triangular(l: Any, b: Any, *, trans: bool = False, lower: bool = True, check_finite: bool = True) -> Array:
-    """Solution of L X = B, or of Lᵀ X = B with ``trans=True``, for a triangular L.
+    """Return the solution of L X = B, or of Lᵀ X = B with ``trans=True``, for a triangular L.
 
     Parameters
     ----------
     l : array_like, shape (n, n)
-        Matrix of which the lower triangle (the upper one with ``lower=False``) is read.
+        Matrix, of which the lower triangle (the upper one with ``lower=False``) is read.
     b : array_like, shape (n,) or (n, k)
         One right-hand side, or k of them.
     trans : bool
@@ -102,7 +102,7 @@ def solve_triangular(l: Any, b: Any, *, trans: bool = False, lower: bool = True,
         If a diagonal entry is zero or its reciprocal overflows (``index`` is its position), or,
         with ``index`` None, if the solution overflows.
     ValueError
-        If shapes do not fit, or something is not finite.
+        If shapes do not match, or an entry is not finite.
     TypeError
         If an argument is complex, sparse or masked.
 
@@ -122,10 +122,10 @@ def solve_triangular(l: Any, b: Any, *, trans: bool = False, lower: bool = True,
 
 
 def inverse(l: Array, *, lower: bool = True) -> Array:
-    """`gets` in place on a contiguous array, which is returned, without any check."""
+    """Return `gets` without any check, in place on a contiguous array."""
     if is_cupy(l):
         return triangular_gpu.inverse(l, lower)
-    if len(l) == 0:  # LAPACK refuses to see it
+    if len(l) == 0:  # LAPACK rejects empty arrays
         return l
     a, flipped = checks.column_major(l)
     trtri = scipy.linalg.get_lapack_funcs("trtri", (a,))
@@ -135,7 +135,7 @@ def inverse(l: Array, *, lower: bool = True) -> Array:
 
 
 def substitute(l: Array, x: Array, *, trans: bool | tuple[bool, ...] = False, lower: bool = True) -> None:
-    """`solve_triangular` in place on a contiguous `x`, without any check; for several `trans` one after the other."""
+    """Solve as `solve_triangular` in place on a contiguous `x`, unchecked, and once for each of several `trans`."""
     turns = trans if isinstance(trans, tuple) else (trans,)
     if x.size == 0:
         return

@@ -1,8 +1,8 @@
-"""Triangular matrices on the GPU: GETS level by level, and substitution with inverted diagonal blocks.
+"""Triangular matrices on the GPU: inversion level by level, and substitution with inverted diagonal blocks.
 
-The inverses of the LEAF x LEAF diagonal blocks come from one launch. From there on everything is a
-product: with L₁₁⁻¹ and L₂₂⁻¹ known, the block below them is -L₂₂⁻¹ (L₂₁ L₁₁⁻¹), and a level of equal
-pairs of blocks is one batched product each way. All matrices are row-major and lower triangular.
+One launch inverts the LEAF x LEAF diagonal blocks. All the rest is products: with L₁₁⁻¹ and L₂₂⁻¹
+known, the block below them is -L₂₂⁻¹ (L₂₁ L₁₁⁻¹), and two batched products serve a level of equal
+pairs of blocks. All matrices are row-major and lower triangular.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from .matmul_gpu import choose_engine, cublas_batch_at, gemm
 from .pivots_gpu import PivotStatus
 
 _SIZES = kernels.Constants("triangular")
-FEW = 8  # right-hand sides up to which each is solved for by itself, in one launch
+FEW = 8  # largest number of right-hand sides that are solved for one by one, in one launch
 
 
 def leading(a: Array) -> int:
-    """Distance between rows of a row-major matrix, in elements."""
+    """Return the distance between rows of a row-major matrix, in elements."""
     return a.strides[0] // a.itemsize if len(a) > 1 else a.shape[1]
 
 
 def invert_blocks(l: Array, status: PivotStatus) -> Array:  # noqa: E741
-    """Inverses of the diagonal blocks, shape (ceil(n / LEAF), LEAF, LEAF)."""
+    """Return the inverses of the diagonal blocks, shape (ceil(n / LEAF), LEAF, LEAF)."""
     n, leaf = len(l), _SIZES.LEAF
     blocks = cupy.empty((-(-n // leaf), leaf, leaf), l.dtype)
     kernels.get("triangular", "invert_blocks", l.dtype)(
@@ -37,12 +37,12 @@ def invert_blocks(l: Array, status: PivotStatus) -> Array:  # noqa: E741
 
 
 def invert_lower(a: Array, inverses: Array) -> None:
-    """L⁻¹ with zeros above, in the place of L; `inverses` are those of its diagonal blocks."""
+    """Replace L by L⁻¹, with zeros above; `inverses` are those of its diagonal blocks."""
     n = len(a)
     kernels.get("triangular", "clear_upper", a.dtype)(n, 256, a, leading(a), n)
     grid = (len(inverses), _SIZES.LEAF // _SIZES.PUT_ROWS)
     kernels.get("triangular", "put_blocks", a.dtype)(grid, 256, a, leading(a), n, inverses)
-    work = cupy.empty(n * n // 4 + 1, a.dtype)  # what the products L₂₁ L₁₁⁻¹ of a level need at most
+    work = cupy.empty(n * n // 4 + 1, a.dtype)  # room for the products L₂₁ L₁₁⁻¹ of any level
     size = _SIZES.LEAF
     while size < n:
         pairs, rest = divmod(n, 2 * size)
@@ -57,12 +57,12 @@ def invert_lower(a: Array, inverses: Array) -> None:
 
 
 def _parts(size: int) -> int:
-    """Into how many strips to cut a product with a triangular factor, to leave out its zeros: a power of 2."""
+    """Return a number of strips, a power of 2, for a product with a triangular factor, to skip most of its zeros."""
     return 1 if size < 512 else 2 if size < 4096 else 4 if size < 8192 else 8
 
 
 def _combine(a: Array, start: int, size: int, rows: int, work: Array) -> None:
-    """The block below the diagonal of one pair: `size` rows, then `rows`."""
+    """Compute the block below the diagonal of one pair of `size` rows and `rows` rows."""
     middle, stop = start + size, start + size + rows
     below = a[middle:stop, start:middle]
     product = work[: rows * size].reshape(rows, size)
@@ -77,9 +77,9 @@ def _combine(a: Array, start: int, size: int, rows: int, work: Array) -> None:
 
 
 def _combine_batch(a: Array, size: int, pairs: int, work: Array) -> None:
-    """`_combine` of all pairs of equal blocks at once, by cuBLAS's batched product."""
+    """Do `_combine` for all pairs of equal blocks at once, by cuBLAS's batched product."""
     char, item, ld = a.dtype.char, a.itemsize, leading(a)
-    apart, square = 2 * size * (ld + 1), size * size  # from one pair, and one product, to the next
+    apart, square = 2 * size * (ld + 1), size * size  # distance of pairs, and of products
     first, base = a.data.ptr, work.data.ptr
     below = first + size * ld * item
     last = first + size * (ld + 1) * item
@@ -97,7 +97,7 @@ def _combine_batch(a: Array, size: int, pairs: int, work: Array) -> None:
 
 
 def substitute_lower(l: Array, inverses: Array, x: Array, trans: bool = False) -> None:  # noqa: E741
-    """Solve L X = B or Lᵀ X = B in the place of B, shape (n, k), contiguous; `inverses`: `invert_blocks`."""
+    """Solve L X = B or Lᵀ X = B in the memory of a contiguous B (n, k); for `inverses` see `invert_blocks`."""
     (n, columns), leaf = x.shape, _SIZES.LEAF
     if columns <= FEW:
         counters = cupy.zeros(1 + columns, np.uint32)
@@ -119,7 +119,7 @@ def substitute_lower(l: Array, inverses: Array, x: Array, trans: bool = False) -
 
 
 def inverse(l: Array, lower: bool = True, status: PivotStatus | None = None) -> Array:  # noqa: E741
-    """The inverse of the triangular `l`, which is destroyed; `status` records whether it exists."""
+    """Return the inverse of the triangular `l`, which is destroyed; `status` records whether it exists."""
     if not lower:
         return inverse(l.T, True, status).T
     l = cupy.ascontiguousarray(l)  # noqa: E741
@@ -131,7 +131,7 @@ def inverse(l: Array, lower: bool = True, status: PivotStatus | None = None) -> 
 
 
 def substitute(l: Array, x: Array, trans: Sequence[bool], lower: bool) -> None:  # noqa: E741
-    """Solve op(L) X = B in the place of B, shape (n,) or (n, k), for each op in turn: whether it transposes."""
+    """Solve op(L) X = B in the memory of B, (n,) or (n, k), once for each flag in `trans`: whether op transposes."""
     if not lower:
         substitute(l.T, x, [not t for t in trans], True)
         return

@@ -1,4 +1,4 @@
-"""`AdaptedOperator`: a linear operator of SciPy or PyLops, of which nothing is known but its products."""
+"""`AdaptedOperator`: a linear operator of SciPy or PyLops, of which only products are known."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from .torus import Torus
 
 
 class _OperatorsOwn(Boundary):
-    continued = True  # not dark: the scene is what the operator reads
+    continued = True  # not dark: the operator decides which scene pixels it reads
 
 
 class AdaptedOperator(LinearMap):
-    """A map of SciPy or PyLops, measured by some twenty products: the adjoint, the norm, and |H|² in frequency.
+    """A linear map of SciPy or PyLops; some twenty products test its adjoint and measure ‖H‖ and |H|² in frequency.
 
     Parameters
     ----------
     operator : LinearOperator
-        With ``matvec`` and ``rmatvec``. The scene has the shape ``operator.dims``, if that has as many axes as the
-        image, and else that of the image.
+        Operator with ``matvec`` and ``rmatvec``. The scene has the shape ``operator.dims`` if that has as many axes as
+        the image, else the shape of the image.
     image_shape : tuple of int
+        Shape of the images that the operator makes.
 
     Raises
     ------
     TypeError
-        For a complex operator, and for one without ``rmatvec``.
+        If the operator is complex or has no ``rmatvec``.
     ValueError
-        Unless the sizes agree, all products are finite, and ``rmatvec`` is the adjoint of ``matvec``.
+        If sizes do not match, a product is not finite, or ``rmatvec`` is not the adjoint of ``matvec``.
     """
 
     shift_invariant = None
@@ -66,17 +67,17 @@ class AdaptedOperator(LinearMap):
         left, right, size = np.vdot(hu, v), np.vdot(u, hv), math.hypot(*map(np.linalg.norm, (hu, hv)))
         if not 0 < size < math.inf:
             raise ValueError(f"products of this operator with images of 1 and -1 have the norm {size:g}")
-        if abs(left - right) > 3e-4 * size:  # float32 leaves 1e-6
+        if abs(left - right) > 3e-4 * size:  # float32 arithmetic leaves 1e-6
             raise ValueError(
                 f"rmatvec is not the adjoint of matvec: for random u and v, <H u, v> is {left:.6g} and <u, H' v> "
                 f"{right:.6g}; correct rmatvec (pylops.utils.dottest tests it)"
             )
         self.dc_gain = float(self.forward(np.ones(self.scene_shape)).mean())
-        # Signs and ones cancel where few pixels are seen; numbers drawn like these do not.
+        # Signs and ones cancel if H sees few pixels; numbers drawn like these do not.
         f = 1 + np.random.default_rng(0).standard_normal(self.scene_shape)
         for _ in range(10):
             f = self.adjoint(self.forward(f / np.linalg.norm(f)))
-        self.norm_bound = 1.05 * math.sqrt(np.linalg.norm(f))  # a power iteration comes from below
+        self.norm_bound = 1.05 * math.sqrt(np.linalg.norm(f))  # a power iteration converges from below
         spread = self.forward(np.where(np.random.default_rng(0).permutation(f.size) % 256, 0.0, 1.0).reshape(f.shape))
         self.nonnegative = bool(spread.min() >= -1e-5 * abs(spread).max())
         gain = np.linalg.norm(hu) / math.sqrt(u.size)
@@ -86,14 +87,14 @@ class AdaptedOperator(LinearMap):
         return f"AdaptedOperator({type(self._of).__name__}, scene {self.scene_shape}, image {self.image_shape})"
 
     def scaled(self, power: int) -> AdaptedOperator:
-        """2^power H, whose digits are those of H."""
+        """Return 2^power H, with the same mantissas as H."""
         other = copy.copy(self)
         other._power, other.mean_blur = self._power + power, self.mean_blur.scaled(power)
         other.norm_bound, other.dc_gain = (math.ldexp(x, power) for x in (self.norm_bound, self.dc_gain))
         return other
 
     def power(self, torus: Torus) -> Array:
-        """The diagonal of HᵀH at the half frequencies of a torus, float64, measured with noise and smoothed."""
+        """Return a random estimate of the diagonal of HᵀH at a torus's half frequencies, float64, smoothed."""
         u = random_signs(self.scene_shape, np.float64, np)
         before, after = torus.analyse(u), torus.analyse(self.adjoint(self.forward(u)))
         sides = [max(3, n // 32) for n in before.shape]
@@ -101,11 +102,11 @@ class AdaptedOperator(LinearMap):
         return (both[0] / both[1]).clip(0)
 
     def forward(self, f: Array) -> Array:
-        """H f for scenes (..., P, Q)."""
+        """Return H f for scenes (..., P, Q)."""
         return self._products(f, self._of.matvec, self.scene_shape, self.image_shape)
 
     def adjoint(self, g: Array, overwrite: bool = False) -> Array:
-        """Hᵀ g for images (..., M, N)."""
+        """Return Hᵀ g for images (..., M, N)."""
         return self._products(g, self._of.rmatvec, self.image_shape, self.scene_shape)
 
     def _products(self, x: Array, product: Map, given: tuple[int, ...], made: tuple[int, ...]) -> Array:

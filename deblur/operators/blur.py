@@ -1,4 +1,4 @@
-"""`Blur`: the blur of lines, images or volumes of one size by one PSF, as a linear map that is never assembled."""
+"""`Blur`: the blur of lines, images or volumes of one size by one PSF, as a linear map without a matrix."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from .torus import Torus, corner, fast_lengths
 
 
 class Blur(LinearMap):
-    """The blur of images of one size by one PSF, as a linear map that is never assembled.
+    """The blur of images of one size by one PSF, as a linear map without a matrix.
 
-    The PSF's axes say what is blurred: lines with one, images with two, volumes with three. Below, (M, N) stands for
+    A PSF with one axis blurs lines, with two axes images, with three volumes. Below, (M, N) stands for
     the axes of any of them.
 
-    Each product costs two FFTs and is exact to rounding. The object works as
-    an operator wherever SciPy or PyLops takes one (``scipy.sparse.linalg.lsqr(blur, g)``,
+    Each product costs two FFTs and is exact to rounding. SciPy and PyLops take the object as
+    a linear operator (``scipy.sparse.linalg.lsqr(blur, g)``,
     ``aslinearoperator(blur)``, ``blur @ f``, ``blur.T @ g``, ``g @ blur``). Blurs compare by value.
 
     Parameters
     ----------
     psf : (m, n) array
-        The point spread function, of one to three axes. It is used as it is; a PSF that keeps the
-        image's brightness sums to one.
+        The point spread function, with one to three axes; it is not normalised. A PSF that keeps the
+        image's brightness has the sum one.
     shape : tuple of int
-        Size (M, N) of the blurred image in pixels, a number for each axis of the PSF.
+        Size (M, N) of the blurred image in pixels, with one number for each axis of the PSF.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
-        How the scene goes on beyond the image (see `deblur.operators.matrix`).
+        How the scene continues beyond the image (see `deblur.operators.matrix`).
     origin : tuple of int, optional
-        Index of the PSF's centre, by default ``((m - 1) // 2, (n - 1) // 2)``.
+        Index of the PSF's centre; by default ``((m - 1) // 2, (n - 1) // 2)``.
 
     Attributes
     ----------
@@ -50,18 +50,18 @@ class Blur(LinearMap):
     psf : (m, n) ndarray
         The PSF as float64, on the host.
     crop : tuple of slice
-        Where the image lies in the scene: ``scene[..., *blur.crop]`` has the image's size.
+        Position of the image in the scene: ``scene[..., *blur.crop]`` has the image's size.
     norm_bound : float
-        The PSF's absolute sum: what ‖H‖ is at most, but for antireflect edges.
+        The PSF's absolute sum: an upper bound of ‖H‖, except for boundary ``"antireflect"`` (see `Boundary.weight`).
     dc_gain : float
-        The PSF's sum: what becomes of a constant scene's value.
+        The PSF's sum: the factor by which H multiplies a constant scene away from the edges.
     nonnegative : bool
-        Whether no light is taken away: neither by the PSF nor by the boundary.
+        Whether H has no negative entry, from the PSF or the boundary.
 
     Raises
     ------
     ValueError
-        For a bad PSF, shape, origin or boundary, or a PSF larger than the image.
+        If the PSF, shape, origin or boundary is invalid, or the PSF is larger than the image.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Blur(LinearMap):
                 edge.check(size, *pads)
         least = map(edge.torus, self.image_shape, self.psf.shape, self.origin)
         self._least, self._torus_origin = zip(*least, strict=True)
-        # What solvers need of any operator: see `Operator`.
+        # Attributes that solvers require of any operator: see `Operator`.
         first = map(edge.offset, self.psf.shape, self.origin)
         self.crop = tuple(slice(a, a + n) for a, n in zip(first, self.image_shape, strict=True))
         self.norm_bound, self.dc_gain = float(np.abs(self.psf).sum()), float(self.psf.sum())
@@ -83,13 +83,13 @@ class Blur(LinearMap):
 
     @cached_property
     def factors(self) -> tuple[np.ndarray, ...] | None:
-        """Vectors, one an axis, whose outer product is the PSF, if it is separable to rounding."""
+        """One vector for each axis, with the PSF as their outer product if it is separable to rounding; else None."""
         rest, found = self.psf, []
         while rest.ndim > 1:
             u, s, vt = np.linalg.svd(rest.reshape(len(rest), -1), full_matrices=False)
             if len(s) > 1 and s[1] > 4 * max(self.psf.shape) * np.finfo(np.float64).eps * s[0]:
                 return None
-            # The sign that makes a non-negative PSF's factors non-negative.
+            # This sign makes the factors of a nonnegative PSF nonnegative.
             scale = np.sqrt(s[0]) * (1.0 if u[:, 0].sum() >= 0 else -1.0)
             found.append(scale * u[:, 0])
             rest = (scale * vt[0]).reshape(rest.shape[1:])
@@ -97,12 +97,12 @@ class Blur(LinearMap):
 
     @cached_property
     def centred(self) -> np.ndarray:
-        """The PSF with zeros around it, so that its origin is in the middle."""
+        """The PSF, padded with zeros so that its origin is in the middle."""
         return np.pad(self.psf, [(max(after - before, 0), max(before - after, 0)) for after, before in self._pads])
 
     @cached_property
     def point_symmetric(self) -> bool:
-        """Whether the PSF equals itself turned by 180 degrees about its origin, to rounding."""
+        """Whether the PSF is symmetric under rotation by 180 degrees about its origin, to rounding."""
         difference = np.abs(self.centred - np.flip(self.centred)).max()
         return bool(difference <= 8 * np.finfo(np.float64).eps * np.abs(self.psf).max())
 
@@ -114,47 +114,47 @@ class Blur(LinearMap):
         return self.psf.shape, self.psf.tobytes(), self.origin, self.image_shape, self.boundary
 
     def scaled(self, power: int) -> Blur:
-        """2^power H, whose digits are those of H."""
+        """Return 2^power H, with the same mantissas as H."""
         return Blur(np.ldexp(self.psf, power), self.image_shape, self.boundary, origin=self.origin)
 
     @property
     def shift_invariant(self) -> Blur:
-        """The operator as a blur by one PSF: itself."""
+        """The operator as a blur by one PSF: the object itself."""
         return self
 
     mean_blur = shift_invariant
 
     @property
     def normal(self) -> bool:
-        """Whether HHᵀ = HᵀH is known from the structure: the two formulas then give the same image."""
+        """Whether the structure shows that HHᵀ = HᵀH; then both formulas give the same image."""
         return self.boundary.wraps or (self.boundary.toeplitz and self.point_symmetric)
 
     def power(self, torus: Torus) -> Array:
-        """|ĥ|² at the half frequencies of a torus, float64."""
+        """Return |ĥ|² at the half frequencies of a torus, float64."""
         return torus.power(self.psf)
 
     # -- the parts of H ----------------------------------------------------------------------
 
     def extension(self, axis: int) -> scipy.sparse.csr_array:
-        """The matrix that continues the scene along one axis as far as the PSF reaches."""
+        """Return the sparse matrix that continues the scene along one axis as far as the PSF reaches."""
         m, o = self.psf.shape[axis], self._matrix_origin[axis]
         first = o - (m - 1)
         return self.boundary.matrix(self.scene_shape[axis], first, first + self.image_shape[axis] + m - 1)
 
     @property
     def _matrix_origin(self) -> tuple[int, ...]:
-        # Of an open scene the first pixel is the first that the PSF can reach.
+        # The first pixel of an open scene is the first one that the PSF can reach.
         return tuple(c.start + o for c, o in zip(self.crop, self.origin, strict=True))
 
     def axis_matrices(self) -> tuple[np.ndarray, ...]:
-        """The small dense matrices of a separable blur, one an axis: H = kron(C, R) of an image.
+        """Return the small dense matrices of a separable blur, one for each axis: H = kron(C, R) for an image.
 
         Returns
         -------
         C : (M, P) ndarray
-            What the blur does along the first axis, to each column of an image.
+            Blur along the first axis, which acts on each column of an image.
         R : (N, Q) ndarray
-            What it does along the second; and so on.
+            Blur along the second axis; and so on.
 
         Raises
         ------
@@ -162,46 +162,53 @@ class Blur(LinearMap):
             If the PSF is not separable.
         """
         if self.factors is None:
-            raise ValueError("the PSF is not separable (rank one), so H is no Kronecker product")
+            raise ValueError("the PSF is not separable (rank one), so H is not a Kronecker product")
         return tuple(axis_matrix(f, self.extension(axis)) for axis, f in enumerate(self.factors))
 
     # -- products ----------------------------------------------------------------------------
 
     @property
     def _pads(self) -> list[tuple[int, int]]:
-        """How many pixels the PSF has after its origin, along each axis, and before it."""
+        """Number of pixels of the PSF after its origin and before it, along each axis."""
         return [(m - 1 - o, o) for m, o in zip(self.psf.shape, self.origin, strict=True)]
 
     def torus(self, device: Device = CPU) -> Torus:
-        """The torus on which `forward` works."""
+        """Return the torus on which `forward` computes, cached for each device."""
         least, wraps = self._least, self.boundary.wraps
         return self.cached(("torus", device), lambda: Torus(least if wraps else fast_lengths(least, device), device))
 
     def transfer(self, dtype: DTypeLike = np.float64, device: Device = CPU) -> Array:
-        """The PSF's half spectrum on the torus that `forward` uses, cached for each dtype and device.
+        """Return the PSF's half spectrum on the torus of `forward`, cached for each dtype and device.
 
         For a periodic boundary these are the eigenvalues of H (half of them;
-        the rest are their conjugates).
+        the others are their conjugates).
 
         Returns
         -------
         (L1, ..., LN // 2 + 1) complex array
+            For a torus of lengths L1, ..., LN.
         """
         key = "transfer", np.dtype(dtype), device
         return self.cached(key, lambda: self.torus(device).spectrum(self.psf, self._torus_origin, dtype))
 
     def forward(self, f: Array) -> Array:
-        """Blur: H f, for one scene or a stack of them.
+        """Return the blurred images H f, for one scene or a stack of them.
 
         Parameters
         ----------
         f : (..., P, Q) array
-            Scenes of size `scene_shape`. NumPy or CuPy; float32 is kept, all
+            Scenes of size `scene_shape`. NumPy or CuPy; float32 stays float32, all
             else becomes float64.
 
         Returns
         -------
         g : (..., M, N) array
+            In the dtype and array library of f.
+
+        Raises
+        ------
+        ValueError
+            If f does not have the scene's size.
         """
         f, device = self.checked(f, self.scene_shape, "the scene")
         torus, transfer = self.torus(device), self.transfer(f.dtype, device)
@@ -210,17 +217,23 @@ class Blur(LinearMap):
         return torus.product(self.continued(f), transfer, shape=self.image_shape)
 
     def adjoint(self, g: Array, overwrite: bool = False) -> Array:
-        """The exact transpose of `forward`: Hᵀ g, for one image or a stack of them.
+        """Return Hᵀ g, with the exact transpose of `forward`, for one image or a stack of them.
 
         Parameters
         ----------
         g : (..., M, N) array
+            Images; see `forward` for dtypes.
         overwrite : bool
             Whether the memory of `g` may be used for the product.
 
         Returns
         -------
         f : (..., P, Q) array
+
+        Raises
+        ------
+        ValueError
+            If g does not have the image's size.
         """
         g, device = self.checked(g, self.image_shape, "the image")
         torus, transfer = self.torus(device), self.transfer(g.dtype, device)
@@ -229,7 +242,7 @@ class Blur(LinearMap):
         return self.folded(torus.product(g, transfer, True, self._reached, overwrite))
 
     def _by_kernels(self, x: Array) -> bool:
-        """Whether kernels of a GPU continue scenes like x on the torus itself, and fold them back."""
+        """Return whether GPU kernels continue scenes like x on the torus, and fold them back."""
         if not (is_cupy(x) and x.size and self.boundary.mirrors and self.psf.ndim > 1):
             return False
         return self.psf.ndim == 2 or torus_gpu.serves_depth(self.torus(Device.of(x)).lengths[0], x.itemsize)
@@ -240,13 +253,13 @@ class Blur(LinearMap):
 
     @property
     def _reached(self) -> list[int]:
-        """The shape of a scene, continued as far as the PSF reaches."""
+        """Shape of a scene, continued as far as the PSF reaches."""
         if not self.boundary.continued:
             return list(self.scene_shape)
         return [n + sum(p) for n, p in zip(self.image_shape, self._pads, strict=True)]
 
     def continued(self, f: Array) -> Array:
-        """Scenes, continued as far as the PSF reaches; on a GPU perhaps on the torus already."""
+        """Return scenes, continued as far as the PSF reaches; a GPU may lay them into the torus, too."""
         if self.psf.ndim == 2 and self._by_kernels(f):
             return torus_gpu.mirrored(f, self.torus(Device.of(f)).lengths, self._pads)
         if self.boundary.continued:
@@ -255,7 +268,7 @@ class Blur(LinearMap):
         return f
 
     def folded(self, f: Array) -> Array:
-        """The transpose of `continued`, from the torus."""
+        """Apply the transpose of `continued` to scenes on the torus."""
         if self.psf.ndim == 2 and self._by_kernels(f):
             return torus_gpu.folded(f, self.image_shape, self._pads)
         f = corner(f, self._reached)
@@ -268,12 +281,18 @@ class Blur(LinearMap):
     # -- matrices ----------------------------------------------------------------------------
 
     def to_sparse(self) -> scipy.sparse.csr_array:
-        """H as a float64 ``scipy.sparse.csr_array``, cached."""
+        """Return H as a float64 ``scipy.sparse.csr_array``, cached."""
         shapes = self.scene_shape, self.image_shape
         return self.cached("sparse", lambda: convolution_matrix(self.psf, *shapes, self._matrix_origin, self.boundary))
 
     def to_dense(self, dtype: DTypeLike = np.float64) -> np.ndarray:
-        """H as a dense array, refused with the figures if it would not fit memory."""
+        """Return H as a dense array on the host.
+
+        Raises
+        ------
+        InsufficientMemoryError
+            If it would not fit into memory.
+        """
         dtype = np.dtype(dtype)
         rows, cols = self.shape
         require_memory(rows * cols * dtype.itemsize, np, f"A dense H of {rows} x {cols}", DENSE_INSTEAD)
@@ -281,7 +300,7 @@ class Blur(LinearMap):
 
 
 def axis_matrix(factor: np.ndarray, extension: scipy.sparse.csr_array) -> np.ndarray:
-    """The dense matrix of the blur of one axis by a factor of the PSF, given what continues the axis."""
+    """Return the dense matrix of the blur of one axis by a factor of the PSF; `extension` continues the axis."""
     m, (high, _) = len(factor), extension.shape
     n = high - m + 1
     valid = scipy.sparse.diags_array(factor[::-1], offsets=range(m), shape=(n, high), format="csr")

@@ -1,7 +1,7 @@
-"""How a scene goes on beyond its frame: one object for each boundary condition.
+"""Boundary conditions, with one object for each: how a scene continues beyond its frame.
 
-Everything in deblur that depends on the boundary asks one of these objects. A new boundary is a subclass with a
-`matrix` and its flags, and one entry in `BOUNDARIES`; `_beyond` and `_add_back` may be overridden where slices are
+All code in deblur that depends on the boundary uses these objects. A new boundary is a subclass with a
+`matrix` and its flags, and one entry in `BOUNDARIES`. `_beyond` and `_add_back` may be overridden if slices are
 faster than the matrix.
 """
 
@@ -15,26 +15,26 @@ from ..errors import check_choice
 
 
 class Boundary(str):
-    """A boundary condition: its name, and how one axis of a scene is continued.
+    """A boundary condition: its name, and the continuation of one axis of a scene.
 
     Attributes
     ----------
     wraps : bool
-        The scene repeats: H is circulant along each axis.
+        Whether the scene repeats: H is circulant along each axis.
     continued : bool
-        The scene is continued by its own pixels before it is blurred. `extend` and `fold` do so.
+        Whether the scene is continued by its own pixels before it is blurred; `extend` and `fold` do so.
     mirrors : bool
-        It is continued by its mirror images.
+        Whether the scene is continued by its mirror images.
     open : bool
-        Nothing is assumed: the scene is larger than the image, and every pixel of it is an unknown.
+        Whether nothing is assumed: the scene is larger than the image, and every pixel of it is an unknown.
     transform : str
         The fast transform that diagonalises H if the PSF is symmetric enough: "fourier", "cosine", "sine",
         "antireflective", or empty.
     toeplitz : bool
-        H of one axis is a square Toeplitz matrix, whatever the PSF.
+        Whether H of one axis is a square Toeplitz matrix for any PSF.
     weight : float
-        Sum of the absolute weights by which a continued pixel reads the scene's: ‖H‖² is at most its square times
-        the square of the PSF's absolute sum.
+        Largest sum of absolute weights with which a continued pixel depends on the scene's pixels. ‖H‖ is at most
+        `weight` times the PSF's absolute sum.
     """
 
     wraps = False
@@ -51,17 +51,17 @@ class Boundary(str):
         return not (self.wraps or self.continued or self.open)
 
     def matrix(self, n: int, first: int, last: int) -> scipy.sparse.csr_array:
-        """The matrix that takes a line f[0..n-1] to its continuation f~[first..last-1], (last - first, n)."""
+        """Return the matrix from a line f[0..n-1] to its continuation f~[first..last-1], (last - first, n)."""
         read = self.sources(np.arange(first, last), n)
         rows = np.flatnonzero((read >= 0) & (read < n))
         return scipy.sparse.csr_array((np.ones(len(rows)), (rows, read[rows])), shape=(len(read), n))
 
     def sources(self, i: np.ndarray, n: int) -> np.ndarray:
-        """The pixel that each continued pixel i repeats; one outside of 0 … n − 1 if it is zero."""
+        """Return the scene pixel that each continued pixel i repeats; outside of 0 … n − 1 for a pixel that is zero."""
         return i
 
     def check(self, n: int, before: int, after: int) -> None:
-        """Raise ValueError if a line of `n` pixels cannot be continued so far."""
+        """Raise ValueError if a line of `n` pixels cannot be continued by `before` and `after` pixels."""
 
     def extend(self, x: Array, axis: int, before: int, after: int) -> Array:
         """Continue `x` along `axis` by `before` and `after` pixels."""
@@ -71,7 +71,7 @@ class Boundary(str):
         return xp.moveaxis(xp.concatenate([left, x, right], axis=-1), -1, axis)
 
     def fold(self, x: Array, axis: int, before: int, after: int) -> Array:
-        """The exact transpose of `extend`: what was continued from a pixel is added back to it."""
+        """Apply the exact transpose of `extend`: add each continued pixel back to its source."""
         x = get_xp(x).moveaxis(x, axis, -1)
         n = x.shape[-1] - before - after
         body = x[..., before : before + n].copy()
@@ -79,42 +79,42 @@ class Boundary(str):
         return get_xp(x).moveaxis(body, -1, axis)
 
     def _beyond(self, x: Array, before: int, after: int) -> tuple[Array, Array]:
-        """How the last axis of `x` continues on either side."""
+        """Return the continuation of the last axis of `x` on either side."""
         left, right = self._outside(x, x.shape[-1], before, after)
         return x @ left.T, x @ right.T
 
     def _add_back(self, body: Array, left: Array, right: Array) -> None:
-        """Add what lies beyond the last axis of `body` to the pixels that it was continued from."""
+        """Add the pixels beyond the last axis of `body` to their sources."""
         rows, last = self._outside(body, body.shape[-1], left.shape[-1], right.shape[-1])
         body += left @ rows
         body += right @ last
 
     def _outside(self, x: Array, n: int, before: int, after: int) -> tuple[Array, Array]:
-        """The rows of `matrix` before and after the line itself, dense, like `x`."""
+        """Return the rows of `matrix` before and after the line, dense, in the dtype and library of `x`."""
         e = self.matrix(n, -before, n + after)
         return tuple(get_xp(x).asarray(part.toarray().astype(x.dtype)) for part in (e[:before], e[before + n :]))
 
-    # -- what follows from the flags, for an axis of n pixels of the image, a PSF of m with its origin at o ---------
+    # -- consequences of the flags, for an axis of n image pixels and a PSF of m pixels with origin o --------------
 
     def extra(self, m: int) -> int:
-        """Pixels by which the scene is longer than the image."""
+        """Return the number of pixels by which the scene is longer than the image."""
         return m - 1 if self.open else 0
 
     def offset(self, m: int, o: int) -> int:
-        """Where the image begins in the scene."""
+        """Return the index of the image's first pixel in the scene."""
         return m - 1 - o if self.open else 0
 
     def torus(self, n: int, m: int, o: int) -> tuple[int, int]:
-        """(least length, position of the PSF's origin) of a circular convolution that is exact on the image."""
+        """Return (least length, position of the PSF's origin) for a circular convolution that is exact on the image."""
         if self.wraps:
             return n, o
         if self.dark:
-            # What wraps round must only ever meet zeros on one side and discarded pixels on the other.
+            # Pixels that wrap round must meet zeros on one side and discarded pixels on the other.
             return n + max(o, m - 1 - o), o
         return n + m - 1, m - 1
 
     def depth(self, m: int, o: int) -> int:
-        """How deep from the edge the rows of HHᵀ differ from those of a circulant."""
+        """Return the depth, in pixels from the edge, to which the rows of HHᵀ differ from those of a circulant."""
         if self.wraps or m == 1:
             return 0
         return max(m - 1, 2 * max(o, m - 1 - o) + 1) if self.continued else m - 1
@@ -165,7 +165,7 @@ class _Antireflect(Boundary):
     def matrix(self, n: int, first: int, last: int) -> scipy.sparse.csr_array:
         self.check(n, -first, last - n)
         i, rows = np.arange(first, last), np.arange(last - first)
-        edge = i.clip(0, n - 1)  # inside, the pixel itself, as is its mirror: 2 - 1 of it
+        edge = i.clip(0, n - 1)  # inside, a pixel and its mirror are the same: 2 - 1 = 1 times the pixel
         read, data = np.concatenate([edge, 2 * edge - i]), np.repeat([2.0, -1.0], len(i))
         return scipy.sparse.csr_array((data, (np.tile(rows, 2), read)), shape=(len(i), n))
 
@@ -197,7 +197,7 @@ BOUNDARIES: dict[str, Boundary] = {
 
 
 def get_boundary(boundary: str) -> Boundary:
-    """The boundary of that name (or the object itself), or ValueError listing the ones known."""
+    """Return the boundary of that name, or the object itself; ValueError lists the known names."""
     if isinstance(boundary, Boundary):
         return boundary
     check_choice(boundary, BOUNDARIES, "boundary")

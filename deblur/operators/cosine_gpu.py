@@ -1,6 +1,8 @@
-"""The orthonormal DCT-II of images on the GPU, its inverse, and the DST-I, each by one real transform of theirs:
-``cuda/cosine.cu``. Along the first axis of a volume the DCT is a product with its matrix, which costs a pass over it.
-CuPy's own serve lines."""
+"""The orthonormal DCT-II of images on the GPU, its inverse, and the DST-I: ``cuda/cosine.cu``.
+
+Each takes one real transform of cuFFT. Along the first axis of a volume, the DCT is a product with its matrix, which
+costs one pass over the volume. CuPy's transforms serve lines.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from .torus_gpu import plans
 
 
 def dct(x: Array, by: Array | None = None, axes: int = 2) -> Array:
-    """The cosine coefficients of images (..., M, N), or of volumes, times an array (M, N)."""
+    """Return the cosine coefficients of images (..., M, N), or of volumes, times `by`, an array of an image's shape."""
     if axes == 3:
         c = _along_first(dct(x), _matrix(x.shape[-3], x.dtype, x.device.id))
         return c if by is None else cupy.multiply(c, by, out=c)
@@ -34,7 +36,7 @@ def dct(x: Array, by: Array | None = None, axes: int = 2) -> Array:
 
 
 def idct(c: Array, axes: int = 2) -> Array:
-    """The images, or volumes, of cosine coefficients (..., M, N)."""
+    """Return the images, or volumes, with cosine coefficients (..., M, N)."""
     if axes == 3:
         c = _along_first(c, _matrix(c.shape[-3], c.dtype, c.device.id).T)
     coefficients = cupy.ascontiguousarray(c.reshape(-1, *c.shape[-2:]))
@@ -50,7 +52,7 @@ def idct(c: Array, axes: int = 2) -> Array:
 
 
 def dst(x: Array, by: Array | None = None) -> Array:
-    """The sine coefficients of images (..., M, N), times an array (M, N); it is its own inverse."""
+    """Return the sine coefficients of images (..., M, N), times `by` (M, N); without `by` it is its own inverse."""
     images, ld, stride = kernels.images(x)
     planes, rows, cols = images.shape
     odd, spectra = _pair(planes, (2 * (rows + 1), 2 * (cols + 1)), x.dtype)
@@ -65,7 +67,7 @@ def dst(x: Array, by: Array | None = None) -> Array:
 
 
 def _pair(planes: int, shape: Sequence[int], dtype: np.dtype) -> tuple[Array, Array]:
-    """Empty images of a shape, and their half spectra."""
+    """Return empty images of a shape, and empty half spectra of them."""
     half = (*shape[:-1], shape[-1] // 2 + 1)
     spectra = cupy.empty((planes, *half), np.result_type(dtype, np.complex64))
     return cupy.empty((planes, *shape), dtype), spectra
@@ -73,15 +75,15 @@ def _pair(planes: int, shape: Sequence[int], dtype: np.dtype) -> tuple[Array, Ar
 
 @lru_cache(maxsize=8)
 def _matrix(n: int, dtype: np.dtype, device: int) -> Array:
-    """That of the transform of n numbers, on the current device."""
+    """Return the matrix of the orthonormal DCT-II of n numbers, on the current device, cached."""
     return cupy.asarray(scipy.fft.dct(np.eye(n), axis=0, norm="ortho").astype(dtype))
 
 
 def _along_first(x: Array, matrix: Array) -> Array:
-    """The product with a matrix of what lies along the first of three axes."""
+    """Multiply the first of the three axes of volumes (..., L, M, N) by a matrix."""
     return cupy.matmul(matrix, x.reshape(-1, x.shape[-3], math.prod(x.shape[-2:]))).reshape(x.shape)
 
 
 def serves(x: Array, axes: int) -> bool:
-    """Whether the transforms take images like these, of so many axes of space."""
+    """Return whether the transforms serve images like x, with `axes` axes of space."""
     return axes > 1 and x.dtype in (np.float32, np.float64) and min(x.shape) > 0 and min(x.shape[-2:]) > 1

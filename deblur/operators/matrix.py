@@ -1,4 +1,4 @@
-"""The system matrix of a blur: `filter2matrix`, and what it is made of.
+"""The system matrix of a blur: `filter2matrix` and its parts.
 
 The model is g = H f + n, for lines, images and volumes alike. A pixel of the blurred image g is
 
@@ -8,7 +8,7 @@ where h is the PSF, `origin` the index of its centre, and f~ the scene f
 continued beyond its frame by the boundary condition:
 
 ============= =================================================================
-``zero``      nothing outside
+``zero``      the scene is zero outside
 ``periodic``  the scene repeats
 ``reflect``   half-sample symmetric: ... f1 f0 | f0 f1 ... (edge pixel repeated)
 ``antireflect`` point reflection about the edge pixel: f~[-i] = 2 f[0] - f[i],
@@ -17,7 +17,7 @@ continued beyond its frame by the boundary condition:
               PSF's support, every pixel of it is an unknown, and H is wide
 ============= =================================================================
 
-Every boundary but ``unknown`` gives a square H. For ``zero`` with the default
+H is square for every boundary except ``unknown``. For ``zero`` with the default
 origin, g is ``scipy.signal.convolve2d(f, h, "same")``.
 """
 
@@ -42,12 +42,12 @@ DENSE_INSTEAD = (
 )
 
 
-#: Axes of space that a PSF may have: it blurs lines, images and volumes.
+#: Numbers of axes that a PSF may have: for lines, images and volumes.
 SPACES = (1, 2, 3)
 
 
 def check_psf(psf: Array, name: str = "psf", axes: Sequence[int] = (2,)) -> Array:
-    """`psf` as a finite, non-empty, real float64 array of so many axes, or an error that says what is wrong."""
+    """Return `psf` as a finite, non-empty, real float64 array with a number of axes in `axes`, or raise ValueError."""
     a = unwrapped(psf, name)
     if a.ndim not in axes or a.size == 0:
         kinds = " or ".join(f"{n}-D" for n in axes)
@@ -55,12 +55,12 @@ def check_psf(psf: Array, name: str = "psf", axes: Sequence[int] = (2,)) -> Arra
     a = as_real(a, name, np.float64)
     check_finite(a, name, "set them to 0, or measure the PSF anew")
     if not bool(a.any()):
-        raise ValueError(f"{name} is zero everywhere, so the blurred image would hold nothing of the scene")
+        raise ValueError(f"{name} is zero everywhere, so the blurred image would contain nothing of the scene")
     return a
 
 
 def check_origin(origin: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """`origin` as an index into a PSF of that shape, or an error."""
+    """Return `origin` as an index into a PSF of that shape, or raise ValueError."""
     o = tuple(origin) if np.iterable(origin) else (origin,)
     if len(o) != len(shape) or not all(as_number(x).is_integer() and 0 <= x < m for x, m in zip(o, shape, strict=True)):
         words = f"an index into the {by(shape)} PSF, a whole number for each axis"
@@ -69,16 +69,16 @@ def check_origin(origin: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ..
 
 
 def by(shape: Sequence[int]) -> str:
-    """A shape in words: "5 x 3"."""
+    """Return a shape in words, such as "5 x 3"."""
     return " x ".join(map(str, shape))
 
 
 def check_geometry(
     psf: Array, shape: Sequence[int], origin: Sequence[int] | None, longer: bool = False
 ) -> tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]:
-    """(PSF, image shape, origin) of a blur, checked; the PSF is a read-only NumPy array.
+    """Return the checked PSF (read-only, NumPy), image shape and origin of a blur, or raise ValueError.
 
-    `longer`: a volume may have fewer slices than the PSF, as stacks of few slices do.
+    `longer` allows a volume with fewer slices than the PSF, as stacks of few slices have.
     """
     h = asnumpy(check_psf(psf, axes=SPACES))
     h.flags.writeable = False
@@ -91,7 +91,7 @@ def check_geometry(
         )
     image = tuple(check_count(n, f"shape[{axis}]") for axis, n in enumerate(sides))
     if max(image) > 2**60:
-        raise ValueError(f"no memory holds an image of {by(image)} pixels, nor do tiles help: use a smaller one")
+        raise ValueError(f"an image of {by(image)} pixels does not fit any memory, even in tiles; use a smaller one")
     within = slice(longer and h.ndim == 3, None)
     if any(m > n for m, n in zip(h.shape[within], image[within], strict=True)):
         raise ValueError(
@@ -104,13 +104,13 @@ def check_geometry(
 def convolution_matrix(
     h: np.ndarray, scene: tuple[int, ...], image: tuple[int, ...], origin: tuple[int, ...], boundary: Boundary
 ) -> scipy.sparse.csr_array:
-    """H = T E: T convolves ('valid'), E continues the scene. Both are written down whole, no loop over pixels."""
+    """Return H = T E, where E continues the scene and T convolves ('valid'); neither takes a loop over pixels."""
     entries = np.nonzero(h)  # zeros of the PSF are no entries of H
     wide = [n + m - 1 for n, m in zip(image, h.shape, strict=True)]  # the continued scene
     count, pixels = len(entries[0]), math.prod(image)
     index = np.int32 if max(pixels * count, math.prod(wide)) < 2**31 else np.int64
-    # Pixel i of g reads pixel i + m - 1 - k of the continued scene for each PSF entry k, along each axis; taken from
-    # the last entry to the first, the columns come out in order.
+    # Along each axis, pixel i of g reads pixel i + m - 1 - k of the continued scene for each PSF entry k. Taken from
+    # the last entry to the first, the columns are in order.
     last = [m - 1 - k for k, m in zip(entries, h.shape, strict=True)]
     shift = np.ravel_multi_index(last, wide)[::-1].astype(index)
     base = np.arange(math.prod(wide)).reshape(wide)[tuple(slice(n) for n in image)].astype(index)
@@ -137,29 +137,29 @@ def filter2matrix(
     sparse: bool = False,
     dtype: DTypeLike = np.float64,
 ) -> np.ndarray | scipy.sparse.csr_array:
-    """The system matrix H of a blur: ``H @ im2vector(f)`` is ``im2vector(h * f)``.
+    """Return the system matrix H of a blur: ``H @ im2vector(f)`` is ``im2vector(h * f)``.
 
-    Pixels are taken row by row. H is the matrix of the *convolution* g = h * f
-    (the published MATLAB listing of this name builds a correlation; that one
-    is `deblur.matlab.filter2matrix`).
+    Pixels are numbered row by row. H is the matrix of the *convolution* g = h * f.
+    (The published MATLAB listing of this name builds a correlation; see
+    `deblur.matlab.filter2matrix`.)
 
     Parameters
     ----------
     h : (m, n) array
-        The PSF. Odd or even, square or not. With one axis it blurs lines, with three volumes.
+        The PSF, odd or even, square or not. A PSF with one axis blurs lines, with three volumes.
     rowsf, colsf : int
-        Size of the scene f in pixels. Its shape, (rows, columns), may stand for both; of lines and volumes it must.
+        Size of the scene f in pixels. `rowsf` may be its shape, (rows, columns); for lines and volumes it must be.
     rowsg, colsg : int, optional
-        Size of the image g in pixels; by default that of f. With g larger by
-        the PSF's size less one this is the 'full' convolution, with g smaller
-        by as much the 'valid' one. After the shape of f that of g may follow.
+        Size of the image g in pixels; by default that of f. If g is larger by
+        the PSF's size less one, this is the 'full' convolution; if g is smaller
+        by as much, the 'valid' one. If `rowsf` is a shape, `colsf` may be the shape of g.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
-        How f goes on outside its frame (see `deblur.operators.matrix`). ``"unknown"``
-        reads f as the larger scene: rowsg and colsg then default to the
+        How f continues outside its frame (see `deblur.operators.matrix`). For ``"unknown"``,
+        f is the larger scene: rowsg and colsg are then by default the
         'valid' size.
     origin : tuple of int, optional
-        The index k of h that g[i] takes f[i] by. By default g is centred in
-        the full convolution as SciPy's 'same' and 'valid' have it; for g of
+        The index k of h[k] that multiplies f[i] in g[i]. By default g is centred in
+        the full convolution, as for SciPy's 'same' and 'valid'; for g of
         f's size that is ``((m - 1) // 2, (n - 1) // 2)``.
     sparse : bool
         True for a ``scipy.sparse.csr_array``, False for a dense array.
@@ -173,14 +173,14 @@ def filter2matrix(
     Raises
     ------
     ValueError
-        For a PSF that is empty, not finite, zero everywhere or of more than three axes, sizes
-        that are not positive, an unknown boundary, an origin outside the PSF.
+        If the PSF is empty, not finite, zero everywhere or has more than three axes, a size
+        is not positive, the boundary is unknown, or the origin is outside the PSF.
     InsufficientMemoryError
-        If the dense matrix would not fit, before it is allocated.
+        If the dense matrix would not fit into memory; nothing is allocated then.
 
     See Also
     --------
-    Blur : the same map without the matrix.
+    Blur : the same map without a matrix.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def filter2matrix(
     check_flags(sparse=sparse)
     h = asnumpy(check_psf(h, "h", SPACES))
     edge = get_boundary(boundary)
-    of_f: Any = rowsf if np.iterable(rowsf) else (rowsf, colsf)  # or a shape
+    of_f: Any = rowsf if np.iterable(rowsf) else (rowsf, colsf)  # a shape, or two sizes
     of_g: Any = (rowsg, colsg) if colsf is None or not np.iterable(rowsf) else colsf
     if rowsg is colsg is None and of_g is not colsf:
         of_g = (None,) * h.ndim

@@ -1,18 +1,18 @@
 """The regularizer "natural": neighbouring pixels of a scene are correlated.
 
-λ‖f‖² assumes independent pixels. Those of a photograph are not: its power falls with the frequency, as about 1/|ω|²
-(D. J. Field, J. Opt. Soc. Am. A 4 (1987) 2379-2394), and that of an estimate should fall likewise where noise covers
-the scene. B, three taps along each axis, correlates neighbours: from independent numbers u it makes a scene Bu whose
-pixels have the same variance, and whose power falls to 1/9 along each axis. The regularizer "natural" is
+λ‖f‖² assumes independent pixels. The pixels of a photograph are not: its power falls with the frequency, as about
+1/|ω|² (D. J. Field, J. Opt. Soc. Am. A 4 (1987) 2379-2394). The power of an estimate should fall likewise where noise
+covers the scene. B correlates neighbours by three taps along each axis. From independent numbers u it makes a scene Bu
+whose pixels have the same variance, and whose power falls to 1/9 along each axis. The regularizer "natural" is
 
     λ ‖B⁻¹f‖² ,  ‖B⁻¹f‖² = min ‖u‖² over Bu = f ,
 
-so that λ keeps its meaning, the variance of the noise over that of the scene. Solvers need no change: u minimises the
-problem with λ‖u‖² for the blur HB, whose PSF is two pixels larger. Wider taps model photographs a little better and
+so λ keeps its meaning, the variance of the noise over that of the scene. Solvers need no change: u minimises the
+problem with λ‖u‖² for the blur HB, whose PSF is two pixels larger. Wider taps model photographs slightly better and
 cost several times the iterations.
 
-With an open boundary u reaches beyond the scene; otherwise it is continued as the scene is: B is symmetric, so that it
-keeps periodic and mirrored scenes so. A scene that is zero beyond its frame is not of the form Bu.
+With an open boundary, u reaches beyond the scene. Otherwise u is continued as the scene is, since the symmetric B
+preserves periodic and mirrored scenes. A scene that is zero beyond its frame is not of the form Bu.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TAPS = np.array([1.0, 4.0, 1.0]) / np.sqrt(18)
 
 
 def coloured(blur: Blur) -> Blur:
-    """HB: from u to the image."""
+    """Return HB, the blur from u to the image, cached with the blur."""
 
     def build() -> Blur:
         psf = _mixed(np.pad(blur.psf, 2), blur.psf.ndim)
@@ -38,9 +38,9 @@ def coloured(blur: Blur) -> Blur:
 
 
 def scenes(u: Array, boundary: Boundary, axes: int = 2) -> Array:
-    """Bu, (..., P, Q): of numbers (..., P + 2, Q + 2) where the boundary is open, else of as many.
+    """Return the scenes Bu, (..., P, Q), of numbers u: (..., P + 2, Q + 2) for an open boundary, else (..., P, Q).
 
-    A scene has so many `axes` of space.
+    A scene has `axes` axes of space.
     """
     if not boundary.open:
         for axis in range(-axes, 0):
@@ -49,16 +49,16 @@ def scenes(u: Array, boundary: Boundary, axes: int = 2) -> Array:
 
 
 def covariance(f: Array, boundary: Boundary, axes: int = 2) -> Array:
-    """BBᵀf for scenes (..., P, Q)."""
+    """Return BBᵀf for scenes (..., P, Q)."""
     return scenes(numbers(f, boundary, axes), boundary, axes)
 
 
 def numbers(f: Array, boundary: Boundary, axes: int = 2) -> Array:
-    """Bᵀf, the transpose of `scenes`."""
+    """Return Bᵀf, with the transpose of `scenes`."""
     front, space = f.shape[: f.ndim - axes], f.shape[f.ndim - axes :]
     wide = get_xp(f).zeros((*front, *(n + 4 for n in space)), f.dtype)
     wide[(..., *[slice(2, -2)] * axes)] = f
-    u = _mixed(wide, axes)  # to numbers (..., P + 2, Q + 2)
+    u = _mixed(wide, axes)  # numbers (..., P + 2, Q + 2)
     if not boundary.open:
         for axis in range(-1, -axes - 1, -1):
             u = boundary.fold(u, axis, 1, 1)
@@ -66,7 +66,7 @@ def numbers(f: Array, boundary: Boundary, axes: int = 2) -> Array:
 
 
 def _mixed(u: Array, axes: int) -> Array:
-    """The three taps along each axis, where all of them lie in (..., P + 2, Q + 2)."""
+    """Apply the three taps along each axis, where all of them lie inside (..., P + 2, Q + 2)."""
     side, middle = (u.dtype.type(tap) for tap in TAPS[:2])
     if is_cupy(u) and axes == 2:
         return torus_gpu.mixed(u, side, middle)

@@ -1,7 +1,7 @@
-"""The matrix HHᵀ + λI of a blur, written down whole or by rows.
+"""The matrix HHᵀ + λI of a blur, dense or by rows.
 
-What uses more structure than the sparse H has serves images of two axes; dense matrices of volumes are too large to
-matter.
+Functions that use more structure than the sparse H serve images of two axes. Dense matrices of volumes are too large
+to matter.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from .. import kernels
 from ..device import CPU, Array, Device, cupy, require_memory, to_device
 from .blur import Blur
 
-INSTEAD = 'use method="auto" or a structured method (pcg, fft, dct, kronecker), which never writes H down'
+INSTEAD = 'use method="auto" or a structured method (pcg, fft, dct, kronecker), which needs no matrix'
 
 
 def normal_matrix(blur: Blur, lam: float, dtype: DTypeLike = np.float64, device: Device = CPU) -> Array:
-    """The dense matrix HHᵀ + λI, formed from the PSF without an n³ product.
+    """Return the dense matrix HHᵀ + λI, formed from the PSF without an n³ product.
 
     Parameters
     ----------
     blur : Blur
     lam : float
-        Added to the diagonal.
+        λ, which is added to the diagonal.
     dtype : dtype
         float32 or float64.
     device : Device
-        Where to build it.
+        Device on which the matrix is built.
 
     Returns
     -------
@@ -37,7 +37,7 @@ def normal_matrix(blur: Blur, lam: float, dtype: DTypeLike = np.float64, device:
     Raises
     ------
     InsufficientMemoryError
-        Before anything is allocated.
+        If the matrix would not fit into memory; nothing is allocated then.
     """
     dtype = np.dtype(dtype)
     n = blur.shape[0]
@@ -55,11 +55,11 @@ def normal_matrix(blur: Blur, lam: float, dtype: DTypeLike = np.float64, device:
 
 
 def _almost_toeplitz(blur: Blur, dtype: np.dtype) -> np.ndarray:
-    """HHᵀ for scenes that end (zero) or are seen whole (unknown).
+    """Return HHᵀ for a scene that ends at the frame (zero) or is larger than it (unknown).
 
     Pixels p and p + d share the scene pixels that both see, so
-    (HHᵀ)[p, p + d] = sum over k of h[k] h[k + d], restricted to the k that lie inside the scene as
-    seen from p. The restriction is one window for the rows and one for the columns: two thin products.
+    (HHᵀ)[p, p + d] = sum over k of h[k] h[k + d], restricted to the k inside the scene as
+    seen from p. One window for the rows and one for the columns express the restriction: two thin products.
     """
     h, (rows, cols) = blur.psf, blur.image_shape
     m, n = h.shape
@@ -86,23 +86,23 @@ def _almost_toeplitz(blur: Blur, dtype: np.dtype) -> np.ndarray:
 
 
 class NormalRows:
-    """Rows of HHᵀ + λI on the current GPU, written straight from the PSF.
+    """Rows of HHᵀ + λI on the current GPU, computed directly from the PSF.
 
-    For a scene that is dark beyond its frame, or seen whole, each entry is a sum over the overlap of two PSFs; else it
-    is a row of H, blurred.
+    If the scene is dark beyond its frame, or larger than the frame, each entry is a sum over the overlap of two PSFs.
+    Otherwise each row is a blurred row of H.
     """
 
     def __init__(self, blur: Blur, lam: float, dtype: np.dtype) -> None:
         self._blur, self._lam, self._dtype = blur, lam, dtype
         self._psf = to_device(np.ascontiguousarray(blur.psf))
         ends = blur.boundary.dark or blur.boundary.open
-        # The boundary as `dense_rows` of blur.cu takes it, in float64: pixels and weights by axis.
+        # The boundary in the form that `dense_rows` of blur.cu takes, in float64: pixels and weights by axis.
         self._tables = None
         if not ends:
             self._tables = [to_device(t) for axis in (0, 1) for t in two_a_place(blur.extension(axis))]
 
     def __call__(self, first: int, last: int, left: int, right: int) -> Array:
-        """Rows `first` to `last`, of the columns `left` to `right`."""
+        """Return rows `first` to `last` of the columns `left` to `right`."""
         blur, dtype, width = self._blur, self._dtype, right - left
         a = cupy.empty((last - first, width), dtype)
         if self._tables is None:
@@ -112,7 +112,7 @@ class NormalRows:
             )  # fmt: skip
             return a
         size = blur.shape[1]
-        # Rows of H: at most a small part of what HHᵀ takes.
+        # Rows of H, in a small part of the memory of HHᵀ.
         some = cupy.empty((min(len(a), 512), size), dtype)
         for start in range(0, len(a), len(some)):
             rows = a[start : start + len(some)]
@@ -130,7 +130,7 @@ class NormalRows:
 
 
 def two_a_place(e: scipy.sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
-    """The entries of a matrix that has at most two a row: their columns and values, zero where there is none."""
+    """Return columns and values of the entries of a matrix with at most two a row; zeros where there is none."""
     pixel = np.zeros((e.shape[0], 2), np.int32)
     weight = np.zeros((e.shape[0], 2))
     row = np.repeat(np.arange(e.shape[0]), np.diff(e.indptr))

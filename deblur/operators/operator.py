@@ -1,4 +1,4 @@
-"""The interface of the map from scenes to images, for solvers and for SciPy."""
+"""The interface of the linear map from scenes to images, for solvers and for SciPy."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _T = TypeVar("_T")
 
 
 class Operator(Protocol):
-    """The linear map H from scenes (..., P, Q) to images (..., M, N). `Blur` is one.
+    """The linear map H from scenes (..., P, Q) to images (..., M, N), such as `Blur`.
 
     Attributes
     ----------
     image_shape, scene_shape : tuple of int
-        (M, N) and (P, Q), or the one or three axes that lines and volumes have.
+        (M, N) and (P, Q); one number each for lines, three for volumes.
     crop : tuple of slice
-        Where the image lies in the scene.
+        Position of the image in the scene.
     boundary : Boundary
-        How the scene goes on beyond its frame.
+        How the scene continues beyond its frame.
     norm_bound : float
-        A bound on ‖H‖, but for the boundary's `weight`: for a blur the PSF's absolute sum.
+        An upper bound of ‖H‖ over the boundary's `weight`; for a blur, the PSF's absolute sum.
     dc_gain : float
-        What becomes of the value of a constant scene: for a blur the PSF's sum.
+        Factor by which H multiplies a constant scene; for a blur, the PSF's sum.
     nonnegative : bool
         Whether H has no negative entry.
     shift_invariant : Blur or None
-        The same map as a blur by one PSF, for the solvers that need one; None if it is none.
+        The same map as a blur by one PSF, for the solvers that need one; None if it is not such a blur.
     mean_blur : Blur
-        The blur by one PSF that is nearest: it has the same sizes and boundary.
+        A blur by one PSF that approximates the map, with the same sizes and boundary.
     """
 
     image_shape: tuple[int, ...]
@@ -55,35 +55,35 @@ class Operator(Protocol):
     def mean_blur(self) -> Blur: ...
 
     def scaled(self, power: int) -> Operator:
-        """2^power H, whose digits are those of H."""
+        """Return 2^power H, with the same mantissas as H."""
 
     def power(self, torus: Torus) -> Array:
-        """What stands for |H|² at the half frequencies of a torus, float64, for preconditioners."""
+        """Return an approximation of |H|² at the half frequencies of a torus, float64, for preconditioners."""
 
     def forward(self, f: Array) -> Array:
-        """H f."""
+        """Return H f for scenes f."""
 
     def adjoint(self, g: Array, overwrite: bool = False) -> Array:
-        """The exact transpose: Hᵀ g; with `overwrite` perhaps in the memory of g."""
+        """Return Hᵀ g for images g, with the exact transpose; `overwrite` allows it to use the memory of g."""
 
 
 def check_operator(blur: Operator) -> Operator:
-    """`blur` itself, or TypeError for what is no operator, such as a PSF."""
+    """Return `blur` itself, or raise TypeError if it is not an operator (but, for example, a PSF)."""
     if not hasattr(blur, "norm_bound"):
         raise TypeError(f"blur must be deblur.Blur(psf, shape) or another Operator, not {type(blur).__name__}")
     return blur
 
 
 class LinearMap:
-    """The linear operator of SciPy and PyLops, from `forward`, `adjoint` and the two shapes."""
+    """The linear operator of SciPy and PyLops, made of `forward`, `adjoint` and the two shapes."""
 
     dtype = np.dtype(np.float64)
     ndim = 2
-    __array_ufunc__ = None  # so that `array @ blur` comes here
+    __array_ufunc__ = None  # so that `array @ blur` calls __rmatmul__
 
     image_shape: tuple[int, ...]
     scene_shape: tuple[int, ...]
-    channels: int | None = None  # where the map treats each by itself
+    channels: int | None = None  # number of channels, if the map treats them differently
 
     def forward(self, f: Array) -> Array:
         raise NotImplementedError
@@ -92,7 +92,13 @@ class LinearMap:
         raise NotImplementedError
 
     def checked(self, x: Array, shape: tuple[int, ...], what: str) -> tuple[Array, Device]:
-        """`x` as real images of that shape, and where they live; or an error."""
+        """Return `x` as real images of that shape, and their device.
+
+        Raises
+        ------
+        ValueError
+            If the shape does not match.
+        """
         x = as_real(x, what)
         if x.shape[-len(shape) :] != shape:
             raise ValueError(f"{what} must have shape (..., {', '.join(map(str, shape))}), not {x.shape}")
@@ -104,18 +110,18 @@ class LinearMap:
         return x, Device.of(x)
 
     def cached(self, key: Hashable, build: Callable[[], _T]) -> _T:
-        """What `build` returns, made once for `key` (which names dtype and device) and cached with the operator."""
+        """Return the result of `build`, computed once for `key` (dtype, device) and cached with the operator."""
         kept = self.__dict__.setdefault("_kept", {})
         if key not in kept:
-            kept[key] = build()  # two threads may both build it; either copy serves
+            kept[key] = build()  # two threads may both build it; either result serves
         return kept[key]
 
     def __getstate__(self) -> dict[str, object]:
-        # Spectra belong to a process and a device: they are made again.
+        # Spectra belong to a process and a device, so they are not pickled.
         return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
     def _identity(self) -> tuple[object, ...]:
-        """What maps of one kind are compared by."""
+        """Return the tuple by which two maps of one class are compared."""
         return (id(self),)
 
     def __eq__(self, other: object) -> bool:
@@ -126,19 +132,19 @@ class LinearMap:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(pixels of the image, pixels of the scene)."""
+        """Shape of the matrix H: (pixels of the image, pixels of the scene), over all channels."""
         channels = self.channels or 1
         return channels * math.prod(self.image_shape), channels * math.prod(self.scene_shape)
 
     @property
     def T(self) -> LinearMap:
-        """The transpose, as an operator of the same kind."""
+        """The transpose, a linear operator, too."""
         return _Transpose(self)
 
     H = T
 
     def matmat(self, x: Array) -> Array:
-        """H X for scenes as the columns of X, (P * Q, k), row by row; a vector (P * Q,) gives one of the same form."""
+        """Return H X for scenes as the columns of X, (P * Q, k), or H x for one scene x (P * Q,), pixels row by row."""
         x = self._vectors(x, self.shape[1])
         count = math.prod(x.shape[1:])
         channels = () if self.channels is None else (self.channels,)
@@ -146,7 +152,7 @@ class LinearMap:
         return images.reshape(count, self.shape[0]).T.reshape(self.shape[0], *x.shape[1:])
 
     def rmatmat(self, x: Array) -> Array:
-        """Hᵀ X for images as the columns of X, or Hᵀ x, as `matmat`."""
+        """Return Hᵀ X for images as the columns of X, or Hᵀ x; see `matmat`."""
         return self.T.matmat(x)
 
     def __rmatmul__(self, x: Array) -> Array:
@@ -154,20 +160,20 @@ class LinearMap:
 
     __matmul__ = __mul__ = dot = matvec = matmat
     rmatvec = rmatmat
-    _matvec, _rmatvec, _matmat, _rmatmat = matmat, rmatmat, matmat, rmatmat  # the names that PyLops calls
+    _matvec, _rmatvec, _matmat, _rmatmat = matmat, rmatmat, matmat, rmatmat  # names that PyLops calls
 
     def _vectors(self, x: Array, length: int) -> Array:
         x = unwrapped(x, "the vector")
         if x.ndim not in (1, 2) or x.shape[0] != length:
             raise ValueError(
                 f"{self!r} is a matrix of {self.shape[0]} x {self.shape[1]}: it takes vectors ({length},) or columns "
-                f"({length}, k), not shape {x.shape}; for images as they are use forward and adjoint"
+                f"({length}, k), not shape {x.shape}; for arrays of images, use forward and adjoint"
             )
         return x
 
 
 class _Transpose(LinearMap):
-    """Hᵀ of a map."""
+    """The transpose Hᵀ of a linear map."""
 
     def __init__(self, of: LinearMap) -> None:
         self._of = of

@@ -1,6 +1,6 @@
-"""Products on a torus on the GPU: cuFFT's plans, and ``pad.cu``, ``spectrum.cu`` and ``verify.cu`` between them.
+"""Products on a torus on the GPU: cuFFT's plans, and the kernels of ``pad.cu``, ``spectrum.cu``, ``verify.cu``.
 
-Transforms and products serve any number of axes; the spectra of small PSFs two.
+Transforms and products serve one to three axes; kernels for spectra of small PSFs serve two.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 _AT = kernels.Constants("spectrum")
 _DEPTH = kernels.Constants("volume")
 
-#: Lines before and after, along each axis, that continue a scene.
+#: Numbers of lines before and after, along each axis, by which a scene is continued.
 Pads = Sequence[tuple[int, int]]
 
 
 def plans(lengths: Shape, batch: int, dtype: np.dtype, row: int = 0) -> Plans:
-    """cuFFT's plans of so many real transforms, there and back (not divided by n), for the current stream.
+    """Return cuFFT's plans of `batch` real transforms, forward and inverse (unnormalised), for the current stream.
 
-    `row`: how far rows of images lie apart. If as far as those of their half spectra they may be transformed in place.
+    `row` is the distance between the rows of images. If it equals that of their half spectra, transforms may be in
+    place.
     """
-    # A plan has one work area, about twice what it transforms: it serves one stream, and one thread.
+    # A plan has one work area, about twice the size of its data, so it serves one stream and one thread.
     user = cupy.cuda.get_current_stream().ptr, threading.get_ident()
     key = ("plans", lengths, batch, dtype.char, row, *user)
     nbytes = 4 * batch * math.prod(lengths) * dtype.itemsize
@@ -47,7 +48,7 @@ def plans(lengths: Shape, batch: int, dtype: np.dtype, row: int = 0) -> Plans:
 
 @making()
 def new_plans(lengths: Shape, batch: int, dtype: np.dtype, row: int = 0) -> Plans:
-    """A pair of plans that no other caller has."""
+    """Return a pair of plans that no other caller uses."""
     from cupy.cuda import cufft
 
     half = half_of(lengths)
@@ -58,7 +59,7 @@ def new_plans(lengths: Shape, batch: int, dtype: np.dtype, row: int = 0) -> Plan
     areas: list[MemoryPointer] = []
 
     def shared(nbytes: int) -> MemoryPointer:
-        """One work area for both: they never run at once."""
+        """Return one work area for both plans, which never run at once."""
         if not areas or areas[0].mem.size < nbytes:
             areas.insert(0, allocate(nbytes))
         return areas[0]
@@ -72,7 +73,7 @@ def new_plans(lengths: Shape, batch: int, dtype: np.dtype, row: int = 0) -> Plan
 
 
 def analyse(x: Array, lengths: Shape) -> Array:
-    """Half spectra of images (..., M, N) in the torus's first corner."""
+    """Return half spectra of images (..., M, N) in the torus's first corner."""
     images = _whole(x, lengths)
     spectra = cupy.empty((*x.shape[: -len(lengths)], *half_of(lengths)), np.result_type(x.dtype, np.complex64))
     plans(lengths, len(images), x.dtype)[0].fft(images, spectra, 0)
@@ -80,7 +81,7 @@ def analyse(x: Array, lengths: Shape) -> Array:
 
 
 def synthesise(spectra: Array, lengths: Shape, overwrite: bool) -> Array:
-    """The images of half spectra (..., M, N // 2 + 1), which `overwrite` lets be destroyed."""
+    """Return the images of half spectra (..., M, N // 2 + 1), which `overwrite` allows to be destroyed."""
     aligned = spectra.flags.c_contiguous and spectra.data.ptr % spectra.itemsize == 0
     if not (overwrite and aligned and spectra.dtype.kind == "c"):
         spectra = spectra.astype(np.result_type(spectra.dtype, np.complex64), order="C")
@@ -91,14 +92,14 @@ def synthesise(spectra: Array, lengths: Shape, overwrite: bool) -> Array:
 
 
 def transforms(x: Array, lengths: Shape) -> bool:
-    """Whether `analyse` or `synthesise` takes these arrays."""
+    """Return whether `analyse` or `synthesise` serves these arrays."""
     return len(lengths) in (1, 2, 3) and x.size > 0 and x.dtype.char in "fdFD"
 
 
 def product(x: Array, lengths: Shape, by: Array, conjugate: bool, shape: Shape, pads: Pads = ()) -> Array:
-    """F⁻¹ (by · F Rᵀ x) for images in the torus's first corner: a corner that holds one of `shape` at least.
+    """Return F⁻¹ (by · F Rᵀ x) for images in the torus's first corner: a corner of at least `shape`.
 
-    With `pads` scenes are mirrored so far beyond their edges first, or, with the conjugate, folded back in the end.
+    With `pads`, scenes are first mirrored beyond their edges or, with `conjugate`, finally folded back.
     """
     if len(lengths) == 3:
         return product_of_volumes(x, lengths, by, conjugate, shape, pads)
@@ -114,7 +115,7 @@ def product(x: Array, lengths: Shape, by: Array, conjugate: bool, shape: Shape, 
 
 
 def _symbol(by: Array, dtype: np.dtype) -> tuple[Array, bool]:
-    """A symbol as the kernels take it: real numbers, and whether two of them are one number."""
+    """Return a symbol as the kernels take it: real numbers, and whether pairs of them are complex numbers."""
     by = cupy.ascontiguousarray(by)
     return (by.view(dtype), True) if by.dtype.kind == "c" else (by, False)
 
@@ -122,15 +123,15 @@ def _symbol(by: Array, dtype: np.dtype) -> tuple[Array, bool]:
 def product_of_volumes(
     x: Array, lengths: Shape, by: Array, conjugate: bool, shape: Shape, pads: Pads = (), out: Array = None
 ) -> Array:
-    """The product of volumes, in slices of (M, 2 (N // 2 + 1)) pixels of memory of its own, or `out`, which may hold x.
+    """Return the product of volumes, in slices of (M, 2 (N // 2 + 1)) pixels, in new memory or `out`, which may hold x.
 
-    Slices are transformed by cuFFT, few at once, as it needs their memory again; ``volume.cu`` works between. They may
-    come as long as the torus, or longer, with zeros around them.
+    cuFFT transforms a few slices at a time, since it needs as much memory again; ``volume.cu`` works between its
+    transforms. The slices of x may be as long as the torus, or longer, with zeros around them.
     """
     dtype, given, wanted = x.dtype, x.shape[-3], shape[0]
     slices, none = (lengths[1], 2 * by.shape[-1]), 3 * [(0, 0)]
     first, *rest = pads or none
-    even = math.prod(lengths[1:]) % 2 == 0  # cuFFT takes pairs of numbers
+    even = math.prod(lengths[1:]) % 2 == 0  # cuFFT requires data aligned to pairs of numbers
     found = None
     if even and out is None and not pads and shape[1:] == lengths[1:]:
         found = cupy.empty((*x.shape[:-3], wanted, *lengths[1:]), dtype)
@@ -160,14 +161,14 @@ def product_of_volumes(
 
 
 def _slices(x: Array, out: Array, lengths: Shape, back: bool) -> None:
-    """The transform of each slice, into rows that hold half a spectrum, or the one back; perhaps in place."""
+    """Transform each slice into rows that hold half a spectrum, or back; this may be in place."""
     kinds = [x.dtype, np.result_type(x.dtype, np.complex64)]
     row = (out if back else x).shape[-1]
     plans(lengths[1:], len(x), x.dtype, row)[back].fft(x.view(kinds[back]), out.view(kinds[not back]), 0)
 
 
 def _radices(length: int) -> list[int]:
-    """Those of the stages of a transform; the last may be one that no kernel has."""
+    """Return the radices of the stages of a transform; the last one may be without a kernel."""
     stages = []
     for radix in (4, 2, 3, 5, 7):
         while length % radix == 0:
@@ -177,36 +178,36 @@ def _radices(length: int) -> list[int]:
 
 
 def _columns(length: int, itemsize: int) -> int:
-    """How many columns a block of ``volume.cu`` takes, at most two lines of the cache; 0 if too few fit."""
+    """Return how many columns a block of ``volume.cu`` takes, at most two cache lines; 0 if too few fit."""
     room = kernels.properties(cupy.cuda.runtime.getDevice()).shared_memory // length
     most = (room - 4) // (2 * itemsize) - 1
     return min(128 // itemsize, 1 << most.bit_length() - 1) if most * itemsize >= 16 else 0
 
 
 def serves(x: Array, lengths: Shape, by: Array) -> bool:
-    """Whether `product` takes these arrays."""
+    """Return whether `product` serves these arrays."""
     fits = x.size and len(lengths) in (1, 2, 3) and max(lengths) < 1 << 31 and by.shape == half_of(lengths)
     fits = fits and (len(lengths) < 3 or serves_depth(lengths[0], x.itemsize))
     return bool(fits) and x.dtype.kind == "f" and by.dtype in (x.dtype, np.result_type(x.dtype, np.complex64))
 
 
 def serves_depth(length: int, itemsize: int) -> bool:
-    """Whether ``volume.cu`` transforms lines of that length."""
+    """Return whether ``volume.cu`` transforms lines of that length."""
     return max(_radices(length), default=1) <= 7 and _columns(length, itemsize) > 0
 
 
 @functools.cache
 def _times() -> list[dict[int, float]]:
-    """What cuFFT takes for as many columns, and as many rows, of each length, by ``lengths.json``."""
+    """Return cuFFT's times for equally many columns, and rows, of each length, from ``lengths.json``."""
     times = json.loads((Path(__file__).parent / "lengths.json").read_text())
     return [{int(n): t for n, t in times[lines].items()} for lines in ("columns", "rows")]
 
 
 @functools.cache
 def fast_lengths(least: Shape, smooth: Shape) -> Shape:
-    """Those for which cuFFT takes least, of columns and rows; `smooth` where there is no time.
+    """Return the lengths, at least `least`, with the fastest columns and rows of cuFFT; `smooth` if no time is known.
 
-    It takes 5-smooth columns of one length by one kernel, and of the next by three.
+    cuFFT may transform 5-smooth columns of one length by one kernel, and of the next by three.
     """
     found = list(smooth)
     for axis in range(-min(len(least), 2), 0):
@@ -216,17 +217,17 @@ def fast_lengths(least: Shape, smooth: Shape) -> Shape:
 
 
 def half_of(lengths: Shape) -> Shape:
-    """The shape of the half spectra on a torus."""
+    """Return the shape of the half spectra on a torus."""
     return *lengths[:-1], lengths[-1] // 2 + 1
 
 
 def serves_psf(psf: np.ndarray, lengths: Shape) -> bool:
-    """Whether `spectrum` takes a PSF: it is to be small compared with the torus."""
+    """Return whether `spectrum` serves a PSF, which must be small compared with the torus."""
     return psf.ndim == 2 and psf.size <= 128 * 128 and len(lengths) == 2 and max(lengths) <= 65535 * _AT.ROWS
 
 
 def spectrum(psf: np.ndarray, lengths: Shape, origin: Sequence[int], dtype: np.dtype | None) -> Array:
-    """Half of the PSF's spectrum with its origin at index 0, complex of `dtype`; without one |ĥ|² in float64."""
+    """Return half of the PSF's spectrum, with its origin at index 0, in complex `dtype`; for None |ĥ|² in float64."""
     if dtype is None:
         return _added_up(psf, lengths, origin, "power", cupy.empty(half_of(lengths), np.float64))
     out = cupy.empty(half_of(lengths), np.result_type(dtype, np.complex64))
@@ -234,14 +235,14 @@ def spectrum(psf: np.ndarray, lengths: Shape, origin: Sequence[int], dtype: np.d
 
 
 def symbol(psf: np.ndarray, lengths: Shape, origin: Sequence[int], first: int, out: Array) -> Array:
-    """The real part of a PSF's spectrum at as many frequencies of a torus as `out` has, of either axis from `first`."""
+    """Return the real part of a PSF's spectrum at as many frequencies as `out` has, from `first` on along each axis."""
     return _added_up(psf, lengths, origin, "symbol", out, first)
 
 
 def _added_up(psf: np.ndarray, lengths: Shape, origin: Sequence[int], kind: str, out: Array, first: int = 0) -> Array:
-    """The spectrum of a PSF, its power or its real part, in `out`."""
+    """Compute the spectrum of a PSF, its power or its real part, into `out`."""
     (m, n), (rows, half) = psf.shape, out.shape
-    # Powers are in double precision whatever the kernel file is compiled for.
+    # Powers are in double precision, whatever dtype the kernel file is compiled for.
     real = np.dtype(np.float32 if kind == "power" else out.dtype.char.lower())
     line, h = cupy.empty((m, half, 2), np.float64), to_device(np.ascontiguousarray(psf, np.float64))
     args: tuple[object, ...] = (h, m, n, origin[1], lengths[1], first, half, line)
@@ -255,7 +256,7 @@ def _added_up(psf: np.ndarray, lengths: Shape, origin: Sequence[int], kind: str,
 
 
 def quotient(h: Array, lam: float) -> Array:
-    """conj(h) / (|h|² + λ) of a complex or real array, zero where there is no such number."""
+    """Return conj(h) / (|h|² + λ) for a complex or real array; 0 where the denominator is 0."""
     out, real = cupy.empty_like(h), np.dtype(h.dtype.char.lower())
     args = (h.view(real), h.size, h.dtype.kind == "c", lam, out.view(real))
     kernels.spread("spectrum", "quotient", h.size, *args, dtype=real)
@@ -263,12 +264,12 @@ def quotient(h: Array, lam: float) -> Array:
 
 
 def inverse(k: Array, rho: float, lam: float, order: int, rows: Array, cols: Array, dtype: np.dtype) -> Array:
-    """1/(ρ|k|² + λ (rows + cols)^order) in `dtype`; what is below eps times the largest sum is taken for that.
+    """Return 1/(ρ|k|² + λ (rows + cols)^order) in `dtype`; sums below eps times the largest one are raised to that.
 
     Parameters
     ----------
     k : (m, n) array
-        Complex, or float64 and |k|² itself.
+        Complex k, or float64 |k|².
     rho, lam : float
     order : {0, 1, 2}
     rows : (m, 1) array of float64
@@ -286,11 +287,12 @@ def inverse(k: Array, rho: float, lam: float, order: int, rows: Array, cols: Arr
 
 
 def residual_norms(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array, Array]:
-    """Hf, and ‖Hᵀ(g − Hf) − λf‖² and ‖Hᵀg‖² on the device, (2,), for scenes and images of a blur that wraps.
+    """Return Hf, and (‖Hᵀ(g − Hf) − λf‖², ‖Hᵀg‖²) on the device, for a blur that wraps.
 
     Parameters
     ----------
     g, scene : (..., M, N) arrays
+        Images and scenes f.
     h : (M, N // 2 + 1) array
         The blur's eigenvalues.
     lam : float
@@ -312,7 +314,7 @@ def residual_norms(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array,
 
 
 def _whole(x: Array, lengths: Shape) -> Array:
-    """Images (..., M, N) in the torus's first corner, (k, *lengths), as cuFFT takes them: contiguous and aligned."""
+    """Return images (..., M, N) in the torus's first corner, (k, *lengths), contiguous and aligned for cuFFT."""
     images = x.reshape(-1, *x.shape[-len(lengths) :])
     aligned = images.flags.c_contiguous and images.data.ptr % (2 * images.itemsize) == 0
     if aligned and images.shape[1:] == lengths:
@@ -325,7 +327,7 @@ def _whole(x: Array, lengths: Shape) -> Array:
 
 
 def _laid(images: Array, lengths: Shape, pads: Pads = ((0, 0), (0, 0)), out: Array | None = None) -> Array:
-    """Images (k, M, N) in the first corner of a torus, continued by mirroring so far beyond each edge."""
+    """Return images (k, M, N) in a torus's first corner, mirrored at their edges as far as `pads` says."""
     out = cupy.empty((len(images), *lengths), images.dtype) if out is None else out
     images, ld, stride = kernels.images(images)
     shape = images.shape[1:]
@@ -335,7 +337,7 @@ def _laid(images: Array, lengths: Shape, pads: Pads = ((0, 0), (0, 0)), out: Arr
 
 
 def mixed(x: Array, side: float, middle: float) -> Array:
-    """Three taps along both axes, where all of them lie in (..., M + 2, N + 2)."""
+    """Apply three taps along both axes, where all of them lie inside (..., M + 2, N + 2)."""
     rows, cols = x.shape[-2] - 2, x.shape[-1] - 2
     out = cupy.empty((*x.shape[:-2], rows, cols), x.dtype)
     images, ld, stride = kernels.images(x)
@@ -345,12 +347,12 @@ def mixed(x: Array, side: float, middle: float) -> Array:
 
 
 def mirrored(x: Array, lengths: Shape, pads: Pads) -> Array:
-    """Scenes (..., M, N), mirrored at their edges as far as `pads` says, in the first corner of a torus."""
+    """Return scenes (..., M, N), mirrored at their edges as far as `pads` says, in a torus's first corner."""
     return _laid(x.reshape(-1, *x.shape[-2:]), lengths, pads).reshape(*x.shape[:-2], *lengths)
 
 
 def folded(x: Array, shape: Shape, pads: Pads) -> Array:
-    """The transpose of `mirrored`, for contiguous x: scenes of `shape`."""
+    """Apply the transpose of `mirrored` to contiguous x; return scenes of `shape`."""
     out, size = cupy.empty((*x.shape[:-2], *shape), x.dtype), math.prod(shape)
     planes = out.size // max(size, 1)
     args = (out, planes, *shape, x, x.shape[-1], math.prod(x.shape[-2:]), *_extent(shape, pads))
@@ -359,6 +361,6 @@ def folded(x: Array, shape: Shape, pads: Pads) -> Array:
 
 
 def _extent(shape: Shape, pads: Pads) -> tuple[int, int, int, int]:
-    """What comes before the first row and column, and how many of either there are in all."""
+    """Return the number of lines before the first row and column, and the number of rows and columns with pads."""
     (top, below), (left, right) = pads
     return top, left, top + shape[0] + below, left + shape[1] + right

@@ -1,17 +1,17 @@
 """`VaryingBlur`: a PSF that changes across the image, as a few convolutions and maps of weights.
 
-It serves images of two axes: how a PSF varies with depth is another model, and places in three dimensions have no
-lattice here yet.
+It serves images of two axes. Variation with depth needs another model, and there is no lattice for
+places in three dimensions yet.
 
-A pixel x of the image sees the scene through the PSF h(x). Between the places where it is known the PSF is
+A pixel x of the image sees the scene through the PSF h(x). Between the places where the PSF is known, it is
 interpolated, h(x) = Σ_k w_k(x) h_k with Σ_k w_k = 1, so that
 
     H = Σ_k diag(w_k) C_k ,        Hᵀ = Σ_k C_kᵀ diag(w_k) ,
 
-with C_k the blur by h_k: one transform of the scene and one inverse transform a term [1]_. Because the weights come
-after the blur, a constant scene stays constant. Where many PSFs are known their number is cut by
-h_k ≈ h̄ + Σ_j c_kj e_j, the mean PSF and the first singular vectors of the rest (eigen-PSFs) [2]_; without the mean
-subtracted first the mean brightness would change.
+where C_k is the blur by h_k: one transform of the scene, and one inverse transform for each term [1]_. The weights come
+after the blur, so a constant scene stays constant. If many PSFs are known, their number is reduced by
+h_k ≈ h̄ + Σ_j c_kj e_j, with the mean PSF and the first singular vectors of the remainder (eigen-PSFs) [2]_. Without
+subtracting the mean first, the mean brightness would change.
 
 References
 ----------
@@ -41,54 +41,56 @@ from .matrix import by, check_psf
 from .operator import LinearMap
 from .torus import Torus
 
-#: PSFs, spread over the frame, that preconditioners look at.
+#: Number of PSFs, spread over the frame, from which preconditioners are made.
 _SAMPLE = 25
 #: Nodes along each axis of the lattice on which PSFs at scattered positions are interpolated.
 _LATTICE = 17
-#: Root mean square of the weights of principal components, where those of the mean PSF are one: ADMM, which splits
-#: them, takes fewest iterations so.
+#: Root mean square of the weights of principal components, relative to weights of one for the mean PSF. ADMM, which
+#: splits the components, then takes fewest iterations.
 _LIGHT = 0.3
 
 
 class VaryingBlur(LinearMap):
     """The blur of images of one size by a PSF that changes across the frame.
 
-    Works wherever a `Blur` does in SciPy and PyLops, and with every method of this package that does not need one PSF
+    SciPy and PyLops take it as they take a `Blur`, and so does every method of this package that does not need one PSF
     for the whole image.
 
     Parameters
     ----------
     psfs : (R, S, m, n) or (K, m, n) array
         The PSFs: on a grid of R x S places evenly spread over the frame (the centres of as many equal cells), or at
-        K `positions`. One more axis, before the last two, holds the colour channels: then channel c of an image
-        (..., C, M, N) is blurred by its own. Each is used as it is; centred where `origin` says.
+        K `positions`. One more axis, before the last two, holds the colour channels: channel c of an image
+        (..., C, M, N) is then blurred by its own PSF. The PSFs are not normalised; `origin` is their centre.
     shape : (int, int)
         Size (M, N) of the blurred image in pixels.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
+        How the scene continues beyond the image (see `deblur.operators.matrix`).
     positions : (K, 2) array, optional
-        Row and column in pixels of the place in the image where each PSF was measured. If they form a grid, PSFs
-        between them are interpolated bilinearly and beyond them the nearest hold; else a thin-plate spline goes
-        through them (`scipy.interpolate.RBFInterpolator`), held constant beyond their bounding box.
+        Row and column, in pixels, of the place in the image where each PSF was measured. If they form a grid, PSFs
+        are interpolated bilinearly between them, and the nearest one is used beyond them. Otherwise they are
+        interpolated by a thin-plate spline (`scipy.interpolate.RBFInterpolator`), constant beyond their bounding box.
     tolerance : float or None
-        The largest error of any pixel's PSF, as a sum of absolute values over the largest such sum of a PSF: so many
-        eigen-PSFs are taken as it needs. It bounds what H f is wrong by, over the largest value of f. None uses
-        every PSF as given on a grid, by regions, and every eigen-PSF elsewhere.
+        Largest error of any pixel's PSF, as a sum of absolute values over the largest such sum of a PSF. It determines
+        the number of eigen-PSFs, and bounds the error of H f over the largest value of f. None uses all PSFs unchanged
+        on a grid, by regions, and all eigen-PSFs elsewhere.
     origin : (int, int), optional
         Index of the PSFs' centre, by default ``((m - 1) // 2, (n - 1) // 2)``.
 
     Attributes
     ----------
     terms : int
-        Convolutions in one product.
+        Number of convolutions in one product.
     error : float
-        The error that `tolerance` bounds, as it is: 0 where every PSF is used.
+        The actual error that `tolerance` bounds; 0 if every PSF is used.
     mean_blur : Blur
         The blur by the mean PSF.
 
     Raises
     ------
     ValueError, TypeError
-        For PSFs that are none, positions outside the frame, too few or repeated, or a tolerance out of its range.
+        If the PSFs are invalid, positions are outside the frame, too few or repeated, or the tolerance is not between
+        0 and 1.
 
     Examples
     --------
@@ -110,7 +112,7 @@ class VaryingBlur(LinearMap):
         origin: tuple[int, int] | None = None,
     ) -> None:
         if tolerance is not None and not 0 < as_number(tolerance) < 1:
-            raise ValueError(f"tolerance is a part of a PSF's sum, between 0 and 1, or None, not {tolerance!r}")
+            raise ValueError(f"tolerance must be a part of a PSF's sum, between 0 and 1, or None, not {tolerance!r}")
         if not np.iterable(shape) or len(shape) != 2 or not all(as_number(n) >= 1 for n in shape):
             raise ValueError(
                 f"PSFs that vary, or one for each colour, blur images (rows, columns), not shape {shape!r}; "
@@ -131,9 +133,9 @@ class VaryingBlur(LinearMap):
         self.image_shape, self.scene_shape = self.mean_blur.image_shape, self.mean_blur.scene_shape
         self.crop, self.boundary = self.mean_blur.crop, self.mean_blur.boundary
         apart = (nodes - nodes.mean(axis=0)).reshape(len(nodes), -1)
-        self.parts = 1 + int(np.linalg.matrix_rank(apart, 1e-12 * abs(mean).max()))  # blurs that `principal` gives
+        self.parts = 1 + int(np.linalg.matrix_rank(apart, 1e-12 * abs(mean).max()))  # number of blurs of `principal`
         sums = np.abs(nodes).sum(axis=(-2, -1))
-        # ‖H‖² is at most the largest sum of a row times that of a column.
+        # ‖H‖² is at most the largest row sum times the largest column sum.
         columns = np.abs(nodes).max(axis=0).sum(axis=(-2, -1))
         self.norm_bound = float(np.sqrt(sums.max()) * np.sqrt(columns.max()))
         self.dc_gain = float(mean.sum())
@@ -149,7 +151,7 @@ class VaryingBlur(LinearMap):
         return blurs, self._coefficients.tobytes(), *(a.tobytes() for a in self._lattice)
 
     def scaled(self, power: int) -> VaryingBlur:
-        """2^power H, whose digits are those of H."""
+        """Return 2^power H, with the same mantissas as H."""
         other = copy.copy(self)
         other._blurs = [[blur.scaled(power) for blur in term] for term in self._blurs]
         other.mean_blur = self.mean_blur.scaled(power)
@@ -159,36 +161,36 @@ class VaryingBlur(LinearMap):
 
     @property
     def terms(self) -> int:
-        """Convolutions in one product."""
+        """Number of convolutions in one product."""
         return len(self._blurs)
 
     @property
     def shift_invariant(self) -> Blur | None:
-        """The operator as a blur by one PSF: only if it has no more than one."""
+        """The operator as a blur by one PSF, if it has a single term and channel; else None."""
         return self._blurs[0][0] if self.terms == len(self._blurs[0]) == 1 else None
 
     def power(self, torus: Torus) -> Array:
-        """The largest |ĥ|² of any PSF at each frequency, float64.
+        """Return the largest |ĥ|² of any PSF at each half frequency of a torus, float64.
 
-        Where the sharpest PSF passes a frequency, a preconditioner of the mean PSF would amplify it too much: this
-        one takes half to a third of its conjugate gradients.
+        If the sharpest PSF passes a frequency, a preconditioner from the mean PSF amplifies it too much. This one takes
+        a third to a half of its conjugate gradients.
         """
         return reduce(torus.device.xp.maximum, map(torus.power, self._sample))
 
     def psf_at(self, row: float, column: float) -> np.ndarray:
-        """The PSF that a pixel of the image sees the scene through: (m, n), with colours (C, m, n)."""
+        """Return the PSF through which a pixel of the image sees the scene: (m, n), or (C, m, n) with colours."""
         at = [_hats(nodes, np.array([x])) for nodes, x in zip(self._lattice, (row, column), strict=True)]
         return np.tensordot(np.einsum("ir,js->rs", *at).ravel(), self._nodes, 1)
 
     # -- products ----------------------------------------------------------------------------
 
     def _weights(self, dtype: DTypeLike, device: Device) -> list[Array]:
-        """The map of each term, (M, N)."""
+        """Return the map of weights (M, N) of each term, cached."""
         key = "weights", np.dtype(dtype), device
         return self.cached(key, lambda: [w.astype(dtype) for w in self._maps(self._coefficients, device)])
 
     def _transfers(self, dtype: DTypeLike, device: Device) -> list[Array]:
-        """The half spectra of each term, with colours (C, ...)."""
+        """Return the half spectra of each term, (C, ...) with colours, cached."""
 
         def build() -> list[Array]:
             return [
@@ -201,14 +203,14 @@ class VaryingBlur(LinearMap):
         return self.cached(("transfers", np.dtype(dtype), device), build)
 
     def principal(self, dtype: DTypeLike, device: Device) -> tuple[list[Array], np.ndarray]:
-        """The same operator as its mean PSF and the principal components of what the PSFs differ by.
+        """Return the operator's mean PSF and the principal components of the PSFs' differences, with their weights.
 
         Returns
         -------
         maps : list of (M, N) arrays
-            The weight of each: one of the mean's, small ones of the others', whose PSFs are as much larger.
+            The weight of each: one for the mean, small ones for the components, whose PSFs are larger in proportion.
         psfs : (K, m, n) array
-            With colours (K, C, m, n).
+            The PSFs; (K, C, m, n) with colours.
         """
         mean, rank = self._nodes.mean(axis=0), self.parts - 1
         u, s, vectors = np.linalg.svd((self._nodes - mean).reshape(len(self._nodes), -1), full_matrices=False)
@@ -220,7 +222,7 @@ class VaryingBlur(LinearMap):
         return maps, np.array(psfs)
 
     def _maps(self, coefficients: np.ndarray, device: Device) -> Iterator[Array]:
-        """(M, N), float64, for each column: between the nodes of the lattice, where its values are."""
+        """Yield a map (M, N), float64, for each column of coefficients, interpolated between the lattice's nodes."""
         high, wide = (
             device.xp.asarray(_hats(nodes, np.arange(n)))
             for nodes, n in zip(self._lattice, self.image_shape, strict=True)
@@ -229,13 +231,13 @@ class VaryingBlur(LinearMap):
             yield high @ device.xp.asarray(values.reshape(high.shape[1], wide.shape[1])) @ wide.T
 
     def forward(self, f: Array) -> Array:
-        """Blur: H f, for one scene or a stack of them.
+        """Return the blurred images H f, for one scene or a stack of them.
 
         Parameters
         ----------
         f : (..., P, Q) array
-            Scenes of size `scene_shape`, (..., C, P, Q) if the PSFs have colours. NumPy or CuPy; float32 is kept, all
-            else becomes float64.
+            Scenes of size `scene_shape`, (..., C, P, Q) if the PSFs have colours. NumPy or CuPy; float32 stays float32,
+            all else becomes float64.
 
         Returns
         -------
@@ -252,7 +254,7 @@ class VaryingBlur(LinearMap):
         return out
 
     def adjoint(self, g: Array, overwrite: bool = False) -> Array:
-        """The exact transpose of `forward`: Hᵀ g, for one image or a stack of them.
+        """Return Hᵀ g, with the exact transpose of `forward`, for one image or a stack of them.
 
         Parameters
         ----------
@@ -269,7 +271,7 @@ class VaryingBlur(LinearMap):
         room, total = device.xp.empty_like(g), None
         for w, t in zip(self._weights(g.dtype, device), self._transfers(g.dtype, device), strict=True):
             part = torus.analyse(device.xp.multiply(w, g, out=room))
-            # The conjugate of what belongs there, so that no spectrum's conjugate needs memory of its own.
+            # The conjugate of the wanted spectrum is summed, so that no conjugate of t needs memory.
             device.xp.conj(part, out=part)
             part *= t
             total = part if total is None else device.xp.add(total, part, out=total)
@@ -277,7 +279,7 @@ class VaryingBlur(LinearMap):
 
 
 def check_grid(grid: Any) -> Any:
-    """The numbers of rows and columns of a grid."""
+    """Return the numbers of rows and columns of a grid, checked; ValueError for anything else."""
     sides = tuple(grid) if np.iterable(grid) else ()
     if len(sides) != 2:
         raise ValueError(f"grid must be (rows, columns), not {shown(grid)}")
@@ -285,7 +287,7 @@ def check_grid(grid: Any) -> Any:
 
 
 def cell_centres(grid: Any, shape: Shape) -> np.ndarray:
-    """Rows and columns, (R, S, 2), of the centres of R x S equal parts of a frame of so many pixels."""
+    """Return rows and columns, (R, S, 2), of the centres of R x S equal parts of a frame of `shape` pixels."""
     grid = check_grid(grid)
     if any(k > n for k, n in zip(grid, shape, strict=True)):
         raise ValueError(f"a grid of {by(grid)} has more parts than {by(shape)} pixels can be cut into")
@@ -294,12 +296,12 @@ def cell_centres(grid: Any, shape: Shape) -> np.ndarray:
 
 
 def _sizes(psfs: ArrayLike) -> set[Shape]:
-    """The sizes of arrays in lists of any depth."""
+    """Return the sizes of arrays in nested lists."""
     return set().union(*map(_sizes, psfs)) if isinstance(psfs, list | tuple) else {np.shape(psfs)[-2:]}
 
 
 def _placed(psfs: ArrayLike, positions: ArrayLike | None, shape: Shape) -> tuple[np.ndarray, np.ndarray, bool]:
-    """PSFs (K, m, n) or (K, C, m, n) in float64, where they are (K, 2), and whether these places form a grid."""
+    """Return PSFs (K, m, n) or (K, C, m, n) in float64, their places (K, 2), and whether the places form a grid."""
     sizes = _sizes(psfs)
     if len(sizes) > 1:
         said = " and ".join(map(by, sorted(sizes)))
@@ -330,7 +332,7 @@ def _placed(psfs: ArrayLike, positions: ArrayLike | None, shape: Shape) -> tuple
         at, h = at[order], h[order]
         same = (np.diff(at, axis=0) == 0).all(axis=1)
         if same.any():
-            raise ValueError(f"two PSFs are said to be at {at[int(np.argmax(same))].tolist()}; average them first")
+            raise ValueError(f"two PSFs are given for {at[int(np.argmax(same))].tolist()}; average them first")
     for k, place in enumerate(h):
         for one in place if place.ndim == 3 else [place]:
             check_psf(one, f"the PSF at {at[k].tolist()}")
@@ -341,29 +343,29 @@ def _placed(psfs: ArrayLike, positions: ArrayLike | None, shape: Shape) -> tuple
 
 
 def _interpolation(at: np.ndarray, grid: bool, shape: Shape) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """The rows and columns of a lattice, and (nodes, K) what each PSF counts at its nodes."""
+    """Return the rows and columns of a lattice, and (nodes, K) the weight of each PSF at its nodes."""
     if grid:
         return (np.unique(at[:, 0]), np.unique(at[:, 1])), np.eye(len(at))
     rows, columns = (np.linspace(0, n - 1, min(n, _LATTICE)) for n in shape)
     nodes = np.stack(np.meshgrid(rows, columns, indexing="ij"), -1).reshape(-1, 2)
     nodes = np.clip(nodes, at.min(axis=0), at.max(axis=0))
-    # A thin plate needs three places off a line.
+    # A thin-plate spline needs three places that are not on a line.
     flat = np.linalg.matrix_rank(at - at.mean(axis=0), tol=1e-3) < 2
     kernel = {"kernel": "linear", "degree": 0} if flat else {"kernel": "thin_plate_spline", "degree": 1}
     return (rows, columns), scipy.interpolate.RBFInterpolator(at, np.eye(len(at)), **kernel)(nodes)
 
 
 def _hats(nodes: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """(len(x), nodes): linear interpolation between the nodes, the nearest beyond them."""
+    """Return (len(x), nodes): linear interpolation between the nodes, and the nearest node beyond them."""
     return np.stack([np.interp(x, nodes, unit) for unit in np.eye(len(nodes))], axis=1)
 
 
 def _reduced(
     psfs: np.ndarray, mix: np.ndarray, nodes: np.ndarray, tolerance: float | None
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """(the PSFs of the convolutions, (nodes, terms) what each counts at the nodes, the largest error).
+    """Return the PSFs of the convolutions, their weights (nodes, terms) at the nodes, and the largest error.
 
-    Between nodes the error is no larger: weights there are those of the nodes, interpolated.
+    The error between nodes is no larger, since weights are interpolated from those at the nodes.
     """
     if tolerance is None or len(psfs) == 1:
         return psfs, mix, 0.0

@@ -1,19 +1,20 @@
-"""ADMM: every term gets a copy of what it looks at, and each step is pixelwise or diagonal in frequency.
+"""Method ADMM: each term has its own copy of its argument; each step is pixelwise or diagonal in frequency.
 
 The problem is written with one split for each term,
 
     minimise D(W; v + b, g) + λ Σ_p R_p(u_p) + ι(z)   subject to   v = K x,  u_p = L_p x,  z = x ,
 
-where x lives on a periodic domain around the scene, of lengths that the FFT likes, and K is the periodic blur
-there (`deblur.solvers.domain`). The frame, the mask and the weights are part of the pixelwise step for v: outside
-the frame v is free, and K x in the frame is H f exactly [1]_, [2]_. So nothing is assumed of the scene beyond the
-frame (boundary "unknown"). A PSF that varies is a sum of blurs with weights: K x is all of these blurs, and the sum a
-part of the pixelwise step. For a scene that is dark beyond the frame, z is held at 0. Differences that would reach out
-of the scene are free likewise. Where the scene is continued by its own pixels, or nothing is known of H but its
-products, x is the scene itself, and H enters by conjugate gradients.
+where x lives on a periodic domain around the scene, with lengths that suit the FFT, and K is the periodic blur on that
+domain (`deblur.solvers.domain`). Frame, mask and weights enter the pixelwise step for v alone: outside the frame v is
+free, and inside it K x equals H f exactly [1]_, [2]_. Nothing is assumed of the scene beyond the frame (boundary
+"unknown"). A varying PSF is a weighted sum of blurs: K x holds all of these blurs, and the pixelwise step forms the
+sum. If the scene is dark beyond the frame, z is held at 0 there. Differences that reach out of the scene are free, too.
+If the boundary continues the scene by its own pixels, or if only products with H are known, x is the scene itself, and
+conjugate gradients apply H.
 
-One iteration, in scaled form with regularizers ρ [3]_: x solves the normal equations of all splits; each copy is the
-proximal map of what x shows it, over-relaxed, plus its running sum of residuals.
+One iteration in scaled form with penalty parameters ρ [3]_ has three steps: x solves the normal equations of all
+splits; each argument is over-relaxed and added to the running sum of its residuals; its copy becomes the proximal map
+of that sum.
 
 References
 ----------
@@ -51,13 +52,13 @@ from .splits import Extrapolation, State, Steps
 
 
 def refuses(problem: Problem) -> str | None:
-    """None if the regularizer has a proximal map, else the reason in words."""
+    """Return None if the regularizer has a proximal map, else the reason in words."""
     known = problem.regularizer in REGULARIZERS
     return None if known else f"the regularizer {problem.regularizer!r} has no proximal map"
 
 
 def memory(problem: Problem) -> float:
-    """Bytes: see `deblur.problem`. The larger of two phases: a step for x, and new copies."""
+    """Return the bytes of set-up and solve (see `deblur.problem`): the larger of the x step and the copies' update."""
     operator, frames, (image, scene, torus, kept, product) = problem.operator, problem.frames, problem.sizes
     regularizers, axes, gpu = REGULARIZERS.get(problem.regularizer, ()), problem.axes, problem.device.gpu is not None
     kinds = [len(DIFFERENCES[p.differences](axes)) for p in regularizers] or [0]
@@ -66,9 +67,9 @@ def memory(problem: Problem) -> float:
     whole = operator.boundary.continued or not (split or operator.shift_invariant)  # x is the scene itself
     domain = scene if whole else torus
     if gpu:
-        # Two copies of each split's images, one split being the data's; x, the next x, K x, the right-hand side, a
-        # spectrum; K, |K|² and the step's inverse in frequency; the image's own data and W. CuPy's operations, by
-        # which volumes are stepped, take more for whole arrays.
+        # Two copies of each split's images, the data's split included; x, the next x, K x, the right-hand side, a
+        # spectrum; K, |K|² and the step's inverse in frequency; the image and W. Volumes are updated by CuPy's array
+        # operations, which need more whole arrays.
         arrays, each = (14, 4.0) if axes == 3 else (12, 2.0)
         return frames * domain * (arrays + each * (sum(kinds) + 3 * (parts - 1)) + 2 * boxed) + freed(domain)
     copies = 2 * (parts + sum(kinds) + boxed)
@@ -82,19 +83,19 @@ def memory(problem: Problem) -> float:
         held += (2 + iterates) * domain + kept  # the power, the step's inverse, and the symbol
         # The vectors of conjugate gradients.
         step = frames * ((7.2 if iterates else 2) * domain + product) + 0.8 * domain * iterates
-    # A core's block with a border, the differences, the relaxed and the new ones, and of what their proximal map takes.
+    # For each core a block with a border, its differences, the relaxed and new copies, and the proximal map's arrays.
     each = max(2 * parts, sum(kinds) + 2 * max(kinds)) + 3
     copied = frames * parts * domain + min(cores() * min(1 << 19, domain), frames * domain) * each
     return held + max(step, copied) + freed(domain)
 
 
 def prepare(problem: Problem) -> Admm:
-    """The domain, the symbols of the differences, and the weights on it."""
+    """Return the ADMM solver of a problem: its domain and regularizers; the symbols are computed when first used."""
     return Admm(problem)
 
 
 class Admm:
-    """Precomputed data of the ADMM solver: the domain, the symbols of the differences, and the weights."""
+    """The ADMM solver of a problem, with its domain; see `deblur.problem.Factor`."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -112,7 +113,7 @@ class Admm:
         """
         scale = Scale.of_image(self.problem, g)
         state = start.state if start is not None and isinstance(start.state, State) else None
-        # A start whose values are 256 times as large or small is of no use.
+        # A start whose values differ by a factor of more than 256 is of no use.
         if state is not None and abs(state.scale.image - scale.image) <= 8:
             scale = state.scale
         else:
@@ -127,7 +128,13 @@ class Admm:
 
     @contextlib.contextmanager
     def steps(self, problem: Problem, g: Array, held: bool = False) -> Iterator[Steps]:
-        """The arrays of one solve and the operations on them; `held`: the box's copy is set from outside."""
+        """Yield the operations of one solve with their arrays; `held`: the box's copy is set from outside.
+
+        Raises
+        ------
+        MemoryError
+            If the arrays do not fit into free memory.
+        """
         domain = self.domain
         frames, gpu = math.prod(g.shape[:2]), problem.device.gpu
         require_memory(
@@ -144,7 +151,7 @@ class Admm:
                 yield ArraySteps(self, problem, g, blocks, held)
 
     def fits(self, state: State, frames: tuple[int, ...]) -> bool:
-        """Whether a state is one of such frames (k, c) in this problem."""
+        """Return whether a state belongs to frames (k, c) of this problem: equal shapes, dtype and number of splits."""
         kinds = [len(DIFFERENCES[p.differences](self.problem.axes)) for p in self.regularizers]
         return (
             state.x.shape == (*frames, *self.domain.shape)
@@ -154,15 +161,15 @@ class Admm:
 
 
 class Schedule:
-    """What a solve begins with, how λ falls and ρ is balanced, and where it stops.
+    """Penalty parameters ρ and λ at the start, how both change, and the stopping rule.
 
-    The numbers are relative to the image and the operator, so that no unit matters. They decide how many iterations a
-    solve takes, not what it finds; ``benchmarks/bench_variational_speed.py`` measures both.
+    All numbers are relative to the image and the operator, so units do not matter. They determine the number of
+    iterations, not the minimiser; ``benchmarks/bench_variational_speed.py`` measures both.
 
     Parameters
     ----------
     problem : Problem
-        In units in which the image is of size one.
+        In units in which the image has size one.
     weight, level, scale : float
         The mean weight, the mean of |g|, and the standard deviation of the visible pixels.
 
@@ -171,23 +178,23 @@ class Schedule:
     rho : list of float
         ρ of each split: the data's, one for each regularizer, the box's.
     stiffest : float
-        The λ up to which ρ of a regularizer grows with λ. A larger ρ moves what is flat too slowly.
+        The λ up to which ρ of a regularizer grows with λ. A larger ρ moves flat areas too slowly.
     first_lam : float
-        λ to begin with. A small λ is approached from a large one.
+        The first λ. A small λ is approached from a larger one.
     rtol : float
-        Relative residual to stop at. 5e-3 is within 0.05 dB of the minimiser; where λ is so small that the data are
-        followed almost exactly, an image far from the minimiser may meet that.
+        Relative residual to stop at. 5e-3 is within 0.05 dB of the minimiser. If λ is so small that the data are
+        followed almost exactly, even an image far from the minimiser may meet 5e-3, so 4e-4 is used.
     excess : float
-        How far the objective may be above its minimum, relative to it; infinite where `rtol` is asked for, and for
-        large scenes, where the residuals decide alone: to evaluate the bound costs as much as some iterations.
+        Allowed excess of the objective over its minimum, relative to the objective. It is infinite, so that the
+        residuals alone decide, if the caller gives `rtol` and for large scenes, whose bound costs several iterations.
     least_share : float
-        The least part of the objective that `excess` may be relative to. Where λ is small most of the objective may be
-        what no scene within the bounds explains, beside which all vanishes that λ decides.
+        The least part of the objective that `excess` may be relative to. If λ is small, most of the objective may be
+        a residual that no scene within the bounds removes, and the part that λ decides is tiny beside it.
     lagging : float
-        A split's residual lags behind the other one if that is so many times as large. Where λ is small, what the blur
-        has nearly removed comes back only if no regularizer is larger than necessary.
+        ρ changes if one of a split's two residuals is this many times as large as the other. If λ is small, detail that
+        the blur nearly removes comes back only if no ρ is larger than necessary.
     most : int
-        Most iterations.
+        Largest number of iterations.
     """
 
     def __init__(self, problem: Problem, weight: float, level: float, scale: float) -> None:
@@ -213,19 +220,19 @@ class Schedule:
         self.most = (2000 if cheap else 500) if stop.max_iterations is None else stop.max_iterations
 
     def balanced(self, primal: float, dual: float) -> float:
-        """The factor of a split's ρ: 2 where the primal residual lags behind the dual one, ½ for the reverse."""
+        """Return the factor for a split's ρ: 2 if the primal residual is too large, ½ if the dual one is, else 1."""
         if primal > self.lagging * dual or dual > self.lagging * primal:
             return 2.0 if primal > dual else 0.5
         return 1.0
 
 
 class _Run:
-    """One solve: the numbers of the schedule, and the loop.
+    """The loop of one solve.
 
     Attributes
     ----------
     rounded : bool
-        Whether float64 is needed: objective or image are near the minimum only but for what rounding in float32 adds.
+        Whether float64 is needed: objective or image are within tolerance only if float32's rounding is disregarded.
     """
 
     def __init__(self, factor: Admm, scale: Scale, steps: Steps, start: State | None) -> None:
@@ -244,7 +251,7 @@ class _Run:
         self._move_to(lam)
 
     def _move_to(self, lam: float) -> None:
-        """Go on with another λ: the regularizers ρ of the regularizer, and its duals, scale with it."""
+        """Change λ: ρ of the regularizers and their duals scale with it."""
         if self.lam > 0 and lam > 0:
             ratio, most = lam / self.lam, self.schedule.stiffest
             stiffer = min(lam, most) / min(self.lam, most)
@@ -258,12 +265,15 @@ class _Run:
     def _prepare(self) -> None:
         schedule = self.schedule
         armed = self.lam <= self.problem.lam and schedule.excess == math.inf
-        # A step that is off by more than the certificate sees stands still before the objective is near its minimum.
+        # The certificate does not see errors of the step. A step with larger ones would stall above the minimum.
         self.steps.prepare(self.lam, schedule.rtol if schedule.excess == math.inf else 1e-4, armed)
         self.extrapolation = Extrapolation(self.steps)
 
     def solution(self) -> Solution:
-        """Iterate until the objective, or in a large scene the residuals, are within the tolerance, or no longer."""
+        """Iterate to convergence or the largest number of iterations.
+
+        The objective's excess decides, or in a large scene the residuals; see `Schedule`.
+        """
         steps, schedule, problem = self.steps, self.schedule, self.problem
         sums: np.ndarray = np.zeros((0, 1, 5))
         n, converged, above, exact, away, check = 0, False, math.inf, 0.0, 0.0, 10
@@ -275,7 +285,7 @@ class _Run:
             self._record(sums)  # of the iterations before, while a GPU is busy
             sums, within = steps.collect()
             n += len(sums)
-            # At the same iterations on every device: a GPU submits batches.
+            # Checked at the same iterations on every device, although a GPU submits batches.
             if bounded and not falling and ((n >= check and n % every == 0) or n == schedule.most):
                 check = 9 * n // 8
                 above, exact, away = excess(self.factor, steps, float(sums[-1, :, 0].sum()), schedule.least_share)
@@ -300,19 +310,19 @@ class _Run:
             f"are {'within' if converged else 'not yet within'} the tolerance {schedule.rtol:.1e}"
         )
         if bounded:
-            share = "itself" if schedule.least_share == 1 else "itself, or ten times what λ adds if that is less,"
-            why = f"after {n} iterations the objective is at most {above:.1e} of {share} above its minimum"
+            share = "its value" if schedule.least_share == 1 else "its value or, if less, ten times the regularizer's"
+            why = f"after {n} iterations the objective exceeds its minimum by at most {above:.1e} of {share}"
             why += f" (tolerance {schedule.excess:.1e})"
-            why += f", and the image at most {away:.1e} of itself from the minimiser (tolerance 1e-2)" if away else ""
+            why += f", and the image at most {away:.1e} of its norm from the minimiser (tolerance 1e-2)" if away else ""
             if not converged and above <= schedule.excess and away <= 1e-2:
                 why += ", but the image still moves: the data and the regularizer hardly determine some of it"
         history = history_of(self.objective, *zip(*self.worst, strict=True))
         return Solution(self.scale.up(scene), n, converged, why, history, state)
 
     def _still(self, n: int) -> bool:
-        """Whether the last half as many iterations again have moved the scene by at most 3e-3.
+        """Return whether the scene has moved by at most 3e-3 of its norm during the last third of n iterations.
 
-        An objective near its minimum leaves an image further from the minimiser where the objective is flat.
+        Where the objective is flat, an image may be far from the minimiser although the objective is near its minimum.
         """
         x = self.steps.x[(..., *self.domain.scene)].copy()
         self.past.append((n, x))
@@ -323,9 +333,9 @@ class _Run:
         return 3 * before <= 2 * n and moved <= 3e-3 * size
 
     def _balance(self, sums: np.ndarray) -> None:
-        """Raise the regularizer of a split whose primal residual lags behind its dual one, and the reverse."""
+        """Double ρ of a split whose primal residual is much larger than its dual one; halve it in the reverse case."""
         factors = [self.schedule.balanced(*pair) for pair in self.steps.relative(sums).tolist()]
-        # Beside a much larger ρ rounding hides what the other splits ask of x.
+        # Beside a much larger ρ, rounding hides the other splits' part of the normal equations.
         most = 1e-3 / np.finfo(self.problem.dtype).eps * self.schedule.rho[0]
         for split, factor in enumerate(factors):
             if factor != 1 and factor * self.steps.rho[split] <= most:
@@ -356,6 +366,6 @@ class _Run:
 
 
 def first_frames(solution: Solution, count: int) -> Solution:
-    """The solution of the first `count` frames, to begin from where they are solved alone."""
+    """Return a copy of the solution for the first `count` frames alone, as a start for solving them alone."""
     state = solution.state.copy(count) if isinstance(solution.state, State) else None
     return replace(solution, scene=solution.scene[:count].copy(), state=state)

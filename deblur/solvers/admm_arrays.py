@@ -1,4 +1,4 @@
-"""ADMM's vector operations in array operations, for every domain and both array libraries."""
+"""ADMM's steps as array operations, for every domain, in NumPy and CuPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ArraySteps(Steps):
-    """See `Steps`. A `held` box is set from outside: beyond the scene, where nothing constrains it, it follows x."""
+    """See `Steps`. A `held` box is set from outside; beyond the scene, where nothing constrains it, it follows x."""
 
     def __init__(self, factor: Admm, problem: Problem, g: Array, blocks: BlockMap, held: bool) -> None:
         self.factor, self.problem, self.xp, self.g = factor, problem, problem.xp, g
@@ -31,7 +31,7 @@ class ArraySteps(Steps):
         self.shape = (*g.shape[:2], *self.domain.shape)
         self.w = all_weights(problem)
         self.right = self.xp.empty(self.shape, self.problem.dtype)
-        # All differences, also those that leave the scene.
+        # Count all differences, also those that reach out of the scene.
         self.counted = problem.operator.boundary.wraps
 
     def statistics(self) -> tuple[float, float, float, float]:
@@ -92,7 +92,7 @@ class ArraySteps(Steps):
         return DIFFERENCES[regularizer.differences](self.problem.axes)
 
     def _block(self, x: Array, first: int, last: int, mode: str | None = None) -> Array:
-        """Rows first to last of `x` with a border of one pixel, continued as the domain has it."""
+        """Return rows first to last of `x` with a border of one pixel, continued by the domain's rule or by `mode`."""
         mode, axes = mode or self.domain.border, self.problem.axes
         front, (rows, *rest) = x.shape[: x.ndim - axes], x.shape[x.ndim - axes :]
         inner = (slice(1, -1),) * (axes - 1)
@@ -108,7 +108,7 @@ class ArraySteps(Steps):
         return out
 
     def _right_side(self) -> Array:
-        """Σ ρ Lᵀ(u − d) of all splits but the data's."""
+        """Return Σ ρ Lᵀ(u − d) over all splits except the data's."""
 
         def gather(i: int, rows: slice) -> None:
             out = self.right[i, :, rows]
@@ -125,13 +125,13 @@ class ArraySteps(Steps):
         return self.right
 
     def _update_data(self, kx: list[Array]) -> np.ndarray:
-        """The copy of K x, its dual, and the sums of its split."""
+        """Update the copy of K x and its dual; return the data split's five sums (see `Steps.collect`)."""
         rho, fidelity, domain = self.rho[0], self.problem.fidelity, self.domain
 
         def data(i: int, rows: slice) -> list:
             a, u, t = ([v[i, :, rows] for v in kind] for kind in (kx, self.u[0], self.t[0]))
             q = [_relaxed(*parts) for parts in zip(a, u, t, strict=True)]
-            new = [v.copy() for v in q]  # as they are beyond the frame, where there are no data
+            new = [v.copy() for v in q]  # kept beyond the frame, where there are no data
             top, sides = range(domain.data_shape[0])[domain.frame[0]], domain.frame[1:]
             first, last = max(rows.start, top.start), min(rows.stop, top.stop)
             if first >= last:
@@ -142,7 +142,7 @@ class ArraySteps(Steps):
             if not domain.mixed:
                 seen = new[0][at] = fidelity.prox(q[0][at], g, w, rho)
             else:
-                # The data see Σ m q alone, and what moves it is spread over all q as m is.
+                # The data depend on Σ m q alone. Its change is spread over the parts q in proportion to m.
                 mixed, power = [m[here] for m in domain.mixed], domain.mixed_power[here]
                 before = sum(m * v[at] for m, v in zip(mixed, q, strict=True))
                 seen = fidelity.prox(before, g, w, rho / power)
@@ -155,7 +155,7 @@ class ArraySteps(Steps):
         return _totals(self.blocks(data, kx[0].shape[2]))
 
     def _update_others(self) -> np.ndarray:
-        """The copies of the regularizers' differences and of the box, their duals, and the sums of their splits."""
+        """Update the copies of differences and box and their duals; return the five sums of each of their splits."""
         regularizers, x = self.factor.regularizers, self.x
 
         def priors(i: int, rows: slice) -> list:
@@ -192,7 +192,7 @@ class ArraySteps(Steps):
         return np.zeros((1, 5))
 
     def _uncounted(self, difference: Difference, rows: slice) -> Iterator[tuple[slice, ...]]:
-        """The parts of a block at which a difference would reach out of the scene."""
+        """Yield the parts of a block in which a difference would reach out of the scene."""
         if self.counted:
             return
         counted = inside(difference, self.problem.operator.scene_shape)
@@ -206,7 +206,7 @@ class ArraySteps(Steps):
                 yield *before, slice(stop, last - first)
 
     def _boxed(self, q: Array, rows: slice) -> Array:
-        """The nearest point of the bounds, in the scene; beyond it, 0 where the domain is pinned and `q` else."""
+        """Return q projected on the bounds inside the scene; beyond it, 0 if the domain is pinned, else q."""
         r, *rest = self.domain.scene
         height = min(max(r.stop - rows.start, 0), rows.stop - rows.start)
         new = self.xp.zeros_like(q) if self.domain.pinned else q.copy()
@@ -222,7 +222,7 @@ def _add(_xp: ModuleType, out: Array, x: Array, by: Array) -> None:
 
 @fused
 def _relaxed(_xp: ModuleType, a: Array, u: Array, t: Array) -> Array:
-    """α a + (1 − α) u + d, over-relaxed, with t = u − d."""
+    """Return q = α a + (1 − α) u + d, the over-relaxed argument of the proximal map, from t = u − d."""
     q = RELAXATION * a
     q += (2 - RELAXATION) * u
     q -= t
@@ -231,7 +231,7 @@ def _relaxed(_xp: ModuleType, a: Array, u: Array, t: Array) -> Array:
 
 @fused
 def _moved(xp: ModuleType, a: Array, u: Array, t: Array, q: Array, new: Array) -> None:
-    """Put the new copy in the place of the old, and t = u − d = 2u − q with it; `q` and `new` become the residuals."""
+    """Store the new copy in u and t = u − d = 2u − q; turn `q` into the dual and `new` into the primal residual."""
     xp.multiply(new, 2, out=t)
     t -= q
     xp.subtract(u, new, out=q)
@@ -240,7 +240,7 @@ def _moved(xp: ModuleType, a: Array, u: Array, t: Array, q: Array, new: Array) -
 
 
 def _stored(a: list[Array], u: list[Array], t: list[Array], q: list[Array], new: list[Array]) -> list:
-    """Put the new copies in the place of the old: the sums that residuals need."""
+    """Store the new copies, and return ‖a − u‖², ‖u − u before‖², ‖a‖² and ‖u‖² of the split."""
     sums = [0, 0, 0, 0]
     for seen, copy, shown, dual, primal in zip(a, u, t, q, new, strict=True):
         _moved(seen, copy, shown, dual, primal)
@@ -251,13 +251,13 @@ def _stored(a: list[Array], u: list[Array], t: list[Array], q: list[Array], new:
 def _square(x: Array) -> Array:
     if is_cupy(x):
         return squares(x)
-    # Not BLAS's dot: from 10000 elements on it starts threads of its own, which wait for ours and ours for them.
+    # Not BLAS's dot: from 10000 elements on it starts its own threads, which would wait for ours, and ours for them.
     every = [*range(x.ndim)]
     return np.einsum(x, every, x, every, [])
 
 
 def _totals(blocks: list[list[list]]) -> np.ndarray:
-    """The sums (splits, 5) over all blocks, on the host in float64; a GPU is waited for once."""
+    """Return the sums (splits, 5) over all blocks, in float64 on the host, after one synchronisation with a GPU."""
     flat = [number for block in blocks for row in block for number in row]
     on_gpu = [x for x in flat if is_cupy(x)]
     if on_gpu:

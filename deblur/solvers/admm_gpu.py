@@ -1,12 +1,12 @@
-"""ADMM's vector operations on a GPU's periodic domain: three launches of ``cuda/admm.cu`` and one pair of transforms.
+"""ADMM's steps on a GPU's periodic domain: three launches of ``cuda/admm.cu`` and one pair of transforms.
 
-An iteration is captured as a CUDA graph once for each shape and kind of problem, and replayed; the numbers that change
-from one to the next lie in the device's `control`. The host reads the residuals every few iterations, when regularizers
-may change anyway, and the device itself stops once they are small enough: the iterations counted, and the scene, are
-those of reading every time.
+An iteration is captured as a CUDA graph once for each shape and kind of problem, and then replayed. Numbers that change
+between iterations are in the array `control` on the device. The host reads the residuals every few iterations, at which
+ρ may change anyway. The device stops by itself once the residuals are small enough, so that iteration count and scene
+are the same as if the host had read them after every iteration.
 
-The arrays that a graph works on belong to it. A solve has them for itself, so that threads and streams do not meet, and
-returns them to the cache of the device.
+A graph owns the arrays that it works on. One solve uses them at a time, so threads and streams do not share them; then
+they go back to the cache of the device.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FITS = {"gaussian": _AT.GAUSSIAN, "poisson": _AT.POISSON, "l1": _AT.L1, "huber"
 
 
 def serves(domain: Domain, problem: Problem, g: Array) -> TypeGuard[TorusDomain]:
-    """Whether this problem's iteration has its kernels: they take images of two axes."""
+    """Return whether the kernels serve this problem: images of two axes, one PSF, and a supported regularizer."""
     if problem.device.gpu is None or not isinstance(domain, TorusDomain) or domain.parts > 1:
         return False
     if problem.axes != 2:
@@ -48,7 +48,7 @@ def serves(domain: Domain, problem: Problem, g: Array) -> TypeGuard[TorusDomain]
 
 @contextlib.contextmanager
 def steps(domain: TorusDomain, problem: Problem, g: Array, held: bool) -> Iterator[GpuSteps]:
-    """The arrays of such a problem, for one solve."""
+    """Yield the operations of one solve, with arrays from the device's cache."""
     weights = problem.fidelity.weights
     blur, (frames, channels), gpu = problem.blur, g.shape[:2], problem.device.gpu
     regularizers = REGULARIZERS.get(problem.regularizer, ())
@@ -72,7 +72,7 @@ def steps(domain: TorusDomain, problem: Problem, g: Array, held: bool) -> Iterat
         **{"held": held, "bounded": bounded, "pinned": domain.pinned},
     }
     key = ("admm", problem.dtype.char, weights is None, *layout.values())
-    # Eleven: the data's, the right-hand side, fresh, spectra and the transforms' own.
+    # Eleven: the data's arrays, the right-hand side, fresh, the spectra and the transforms' work areas.
     parts = 11 + 2 * (kinds[0] + kinds[1] + layout["boxed"])
     nbytes = parts * layout["size"] * problem.dtype.itemsize
 
@@ -85,7 +85,7 @@ def steps(domain: TorusDomain, problem: Problem, g: Array, held: bool) -> Iterat
 
 
 class GpuSteps(Steps):
-    """See `Steps`: the arrays of one solve at a time, its transforms and its captured iteration."""
+    """See `Steps`: the arrays that one solve at a time uses, its transforms and its captured iteration."""
 
     batch = _AT.BATCH
 
@@ -106,7 +106,7 @@ class GpuSteps(Steps):
         if weighted:
             self.w = cupy.empty((layout["weight_frames"], layout["weight_channels"], *image), dtype)
         self.powers = [cupy.empty(n, dtype) for n in (shape[2], half)]
-        # Every split but the box has blocks of its own.
+        # Every split but the box has its own blocks.
         self.blocks = kernels.blocks("admm", layout["size"], per_multiprocessor=4)
         roles = 1 + (counts[0] > 0) + (counts[1] > 0)
         most = 4 * kernels.properties(cupy.cuda.runtime.getDevice()).multiprocessors
@@ -116,9 +116,9 @@ class GpuSteps(Steps):
         self.ticket = cupy.zeros(1, np.uint32)
         self._plans = torus_gpu.new_plans(shape[2:], 2 * planes, dtype)
         self._one, self._several = Loop(1), Loop(0)
-        # The data's t is the last array but one, next to the right-hand side, which is transformed with it.
+        # The data's t is the last array but one, next to the right-hand side: one transform takes both.
         self.x, self.u, self.t, self.rho, at = store[0], [[store[1]]], [[store[-2]]], [0.0], 2
-        self._records = [0]  # where each split's sums are
+        self._records = [0]  # where the sums of each split are
         for place, count in enumerate(counts, start=1):
             if count:
                 self.u.append(list(store[at : at + count]))
@@ -128,7 +128,7 @@ class GpuSteps(Steps):
                 at += 2 * count
 
     def bind(self, domain: TorusDomain, problem: Problem, g: Array, regularizers: Sequence[Regularizer]) -> None:
-        """Take the data of a solve."""
+        """Copy in the data of a solve."""
         self.domain, self.problem, self.regularizers, self.count = domain, problem, regularizers, 0
         combined(g, out=self.g)
         if self.w is not None:
@@ -214,7 +214,7 @@ class GpuSteps(Steps):
         kernels.launch("admm", name, blocks or self.blocks, _AT.THREADS, *args, dtype=self.dtype)
 
     def _transform(self) -> None:
-        """x and K x into `fresh`, from the last two arrays of `store`."""
+        """Compute x and K x into `fresh`, from the last two arrays of `store`."""
         self._plans[0].fft(self.store[-2:], self.spectra, 0)
         args = (*self._layout, self.k.view(self.dtype), *self.powers, self.control)
         self._launch("combine", self.spectra.view(self.dtype), *args)

@@ -7,17 +7,17 @@ side, for a PSF of m x n and a shorter side of N pixels. LAPACK's blocked
 
     tikhonov   f = Hᵀ (HHᵀ + λI)⁻¹ g          hht   f = (HHᵀ + λI)⁻¹ Hᵀ g
 
-It serves where iterations stall because λ is too small, and is the exact
-check at sizes where a dense matrix does not fit. A periodic boundary couples
-opposite edges, which fills the band; `fft` solves that one anyway.
+It serves where iterations stall because λ is too small, and as the exact
+reference at sizes for which a dense matrix does not fit. A periodic boundary
+couples opposite edges, which fills the band; method `fft` serves it.
 
-On a GPU the matrix is block tridiagonal in blocks of whole lines of pixels. With D_i on its diagonal and
-C_i before that,
+On a GPU the matrix is block tridiagonal, in blocks of whole lines of pixels. With diagonal blocks D_i and
+C_i to the left of D_i,
 
-    X_i = L_{i-1}⁻¹ C_iᵀ ,   L_i L_iᵀ = D_i − X_iᵀ X_i ,
+    X_i = L_{i-1}⁻¹ C_iᵀ ,   L_i L_iᵀ = D_i − X_iᵀ X_i .
 
-which are a dense factor, a triangular system and a product each: as many operations as ``pbtrf`` takes, up to
-a factor of three, and in few launches. The cost of a block besides its operations makes small blocks not worth it.
+Each step is a dense factorisation, a triangular solve and a product. Together they take up to three times the
+operations of ``pbtrf``, in few launches. The fixed cost of a block makes small blocks slow.
 
 References
 ----------
@@ -41,20 +41,20 @@ from ..operators.normal import NormalRows
 from ..problem import Factor, Problem
 from .refine import Factored, close_to_singular, refuse_singular, singular
 
-#: Rows that a block has at least, and rows of a matrix that is one block.
+#: Least number of rows of a block, and largest number of rows of a matrix that is treated as one block.
 LEAST_ROWS, WHOLE_ROWS = 768, 4096
 _INSTEAD = 'use method="pcg", which needs no matrix, or a larger λ with it'
 
 
 def refuses(problem: Problem) -> str | None:
-    """None if the method serves this problem, else the reason in words."""
+    """Return None if the method serves this problem, else the reason in words."""
     if problem.blur.boundary.wraps:
         return "boundary 'periodic' couples opposite edges, so HHᵀ has no narrow band; method 'fft' solves it"
     return None
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the banded factor, and of what it is made from."""
+    """Return the bytes of the banded factor and of the matrix that it is computed from."""
     n, b, size = problem.blur.shape[0], _bandwidth(problem.blur), problem.dtype.itemsize
     if problem.device.gpu is not None:  # the blocks of the factor, and those being factored
         block = _block(problem.blur)
@@ -66,7 +66,15 @@ def memory(problem: Problem) -> float:
 
 
 def prepare(problem: Problem) -> Factor:
-    """The banded Cholesky factor."""
+    """Return the banded Cholesky factor.
+
+    Raises
+    ------
+    MemoryError
+        If the factor does not fit into free memory.
+    SingularMatrixError
+        If HHᵀ + λI is singular to rounding.
+    """
     blur = problem.blur
     size = f"A banded factor of {blur.shape[0]} x {_bandwidth(blur) + 1}"
     require_memory(int(memory(problem)), problem.xp, size, _INSTEAD)
@@ -87,13 +95,13 @@ def prepare(problem: Problem) -> Factor:
 
 
 def _turned(solve: Map, shape: tuple[int, ...], b: Array) -> Array:
-    """The solution for columns b of images of this shape by the factor for images that are turned."""
+    """Solve for columns b of images of this shape, by a `solve` for transposed images."""
     lines = b.reshape(*shape, -1).swapaxes(0, 1)
     return solve(lines.reshape(b.shape)).reshape(lines.shape).swapaxes(0, 1).reshape(b.shape)
 
 
 def _reach(blur: Blur) -> list[int]:
-    """How far apart two pixels of HHᵀ that meet may be, along each axis."""
+    """Return, along each axis, the largest distance of two pixels with a nonzero entry of HHᵀ."""
     return [
         min(size, max(m - 1, 2 * max(o, m - 1 - o)) + 1) - 1
         for size, m, o in zip(blur.image_shape, blur.psf.shape, blur.origin, strict=True)
@@ -101,20 +109,20 @@ def _reach(blur: Blur) -> list[int]:
 
 
 def _bandwidth(blur: Blur) -> int:
-    """Diagonals on either side of the main one, with the pixels numbered along the shorter side."""
+    """Return the number of diagonals on either side of the main one, for pixels numbered along the shorter side."""
     reach, (rows, cols) = _reach(blur), blur.image_shape
     return reach[0] * cols + reach[1] if cols <= rows else reach[1] * rows + reach[0]
 
 
 def _block(blur: Blur) -> int:
-    """Rows of HHᵀ in a block that meets only its neighbours: whole lines of pixels, along the shorter side."""
+    """Return the rows of HHᵀ in a block that couples with its neighbours alone: whole lines along the shorter side."""
     lines = _reach(blur)[int(np.argmax(blur.image_shape))]
     line, n = min(blur.image_shape), blur.shape[0]
     return n if n <= WHOLE_ROWS else min(max(lines, -(-LEAST_ROWS // line)) * line, n)
 
 
 class _Band:
-    """The factor as LAPACK has it."""
+    """The banded Cholesky factor of HHᵀ + λI in LAPACK's format, on the host."""
 
     def __init__(self, blur: Blur, lam: float, dtype: np.dtype) -> None:
         h = blur.to_sparse()
@@ -132,19 +140,19 @@ class _Band:
 
 
 class BlockFactor:
-    """The factor of a symmetric positive definite matrix that is block tridiagonal.
+    """The Cholesky factor of a symmetric positive definite, block tridiagonal matrix.
 
     Parameters
     ----------
     n, block : int
-        Rows of the matrix and of a block (fewer in the last).
+        Rows of the matrix and of a block (the last block may have fewer).
     rows : callable
-        From first, last, left and right to the entries of these rows and columns.
+        ``rows(first, last, left, right)`` returns the entries of rows first to last, columns left to right.
 
     Attributes
     ----------
     largest : float
-        The largest entry of the matrix, which is on its diagonal.
+        The largest entry of the matrix, which lies on its diagonal.
 
     Raises
     ------
@@ -171,7 +179,7 @@ class BlockFactor:
         self.largest = max(map(float, largest))
 
     def solve(self, b: Array) -> Array:
-        """The solution for right-hand sides (n, k)."""
+        """Return the solution for right-hand sides (n, k)."""
         x = get_xp(b).array(b, order="C")
         parts = [x[at] for at in self._places]
         for i, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""The border of images on the GPU: its data are moved and its matrices made by ``cuda/pcg.cu``."""
+"""The border of images on the GPU: ``cuda/pcg.cu`` moves its data and forms its matrices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AT = kernels.Constants("pcg")
 
 
 class BorderGPU(Border):
-    """A border with bands on the current GPU, for an open boundary."""
+    """A border with bands on the current GPU, for an open boundary; see `Border`."""
 
     @cached_property
     def _geometry(self) -> tuple[int, ...]:
@@ -32,7 +32,7 @@ class BorderGPU(Border):
         return out
 
     def cut(self, z: Array, axis: int) -> Array:
-        """As `Border.cut`, with zeros up to the band's torus; images' two edges next to each other."""
+        """As `Border.cut`, but padded with zeros to the band's torus, with an image's two edges next to each other."""
         high, wide = self.bands[axis].torus(self.device).lengths
         out, deep = cupy.empty((2 * len(z), high, wide), z.dtype), 2 * self.depth[axis]
         args = (*kernels.images(z), *self.shape, axis, deep, high, wide, out)
@@ -86,7 +86,7 @@ class BorderGPU(Border):
         return band
 
     def patches(self, patches: Sequence[Patch]) -> Sequence[Patch]:
-        """As `Border.patches`, all in one: (patches, ...) on the device."""
+        """As `Border.patches`, but stacked into one patch with arrays (patches, ...) on the device."""
         if not patches:
             return []
         index, own, inverse = zip(*patches, strict=True)
@@ -101,11 +101,11 @@ class BorderGPU(Border):
             kernels.launch("pcg", "patch", grid, _AT.THREADS, *args, dtype=s.dtype)
 
     def _launch(self, name: str, size: int, like: Array, *args: object) -> None:
-        """A kernel over `size` elements of each frame of `like`."""
+        """Launch a kernel over `size` elements of each frame of `like`."""
         grid = (kernels.blocks("pcg", size, len(like), per_multiprocessor=4), len(like))
         kernels.launch("pcg", name, grid, _AT.THREADS, *args, dtype=like.dtype)
 
 
 def _rows(s: Array) -> tuple[Array, int]:
-    """Border vectors, whose frames may lie apart."""
+    """Return border vectors with the stride between their frames, as kernel arguments."""
     return s, s.strides[0] // s.itemsize

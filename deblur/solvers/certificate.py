@@ -1,21 +1,21 @@
-"""How far an iterate of ADMM is above the minimum, at most: a bound from its copies and duals.
+"""Upper bound for how far the objective at an iterate of ADMM is above its minimum, from copies and duals.
 
-After a step the dual y = ρ d of each split is a subgradient of its term at the copy u. So for every scene f
+After a step, the dual y = ρ d of each split is a subgradient of its term F at the copy u. So for every scene f
 
-    Σ F(A f) ≥ Σ [F(u) + ⟨y, A f − u⟩] ,
+    Σ F(A f) ≥ Σ [F(u) + ⟨y, A f − u⟩] .
 
-and with the minimiser f* for f, and s = Σ Aᵀ y, for every scene z within the bounds
+With the minimiser f* for f and s = Σ Aᵀ y it follows that, for every scene z within the bounds,
 
     objective(z) − minimum ≤ Σ [F(A z) − F(u) − ⟨y, A z − u⟩] + ⟨s, z − f*⟩ .
 
-Each term of the sum is a Bregman distance between what z shows and the copy, which vanishes as they meet; s vanishes as
-the duals balance. The last product is at most ‖s‖ ‖z − f*‖. Where the objective has the curvature μ, by its squares
-alone, the second factor is at most (2 gap/μ)^½, gap being the left side, so that both are bounded. So pixels that no
-datum sees are left to the regularizer. Where it has none the factor is not known: it counts as 1 % of ‖z‖, or of the
-deviation of g where a scene passes through zero: ten times what the product is where that was measured.
+Each term of the sum is a Bregman distance between A z and the copy u; it vanishes as they converge. s vanishes as the
+duals balance. The last product is at most ‖s‖ ‖z − f*‖. If the quadratic terms alone give the objective the curvature
+μ, then ‖z − f*‖ is at most (2 gap/μ)^½, where gap is the left side; this bounds both. Pixels that no datum sees have
+the regularizer's curvature alone. Without curvature, ‖z − f*‖ is unknown. It is then taken as 1 % of ‖z‖, or of the
+deviation of g where a scene passes through zero: ten times the product measured in experiments.
 
-With data term "l1" several scenes may have the least objective, as several numbers may be the median of some others.
-Which of them a solve ends at depends on the path, and the bound says nothing of their distance.
+With data term "l1", several scenes may have the least objective, just as several numbers may be a median of others.
+The path decides which of them a solve finds, and the bound does not measure their distance.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ if TYPE_CHECKING:
 
 
 def excess(factor: Admm, steps: Steps, copies: float, least: float) -> tuple[float, float, float]:
-    """The bound over the objective, for the scene that a solve would end with now, and ‖z − f*‖/‖z‖, 0 if not known.
+    """Return two bounds of the objective's relative excess over its minimum, and a bound of ‖z − f*‖/‖z‖.
 
-    The bound comes first without what rounding in the problem's dtype makes of both where they should vanish, then
-    without what rounding in float64 makes of them. In float64 it is over ten times what the regularizer has of the
-    objective, if that is less than all.
+    z is the scene that the solve would return now. The first bound disregards rounding in the problem's dtype, the
+    second one only rounding in float64. The first bound is relative to the objective. The second one, and in float64
+    both, are relative to ten times the regularizer's part of the objective, if that is less, but at least to `least` of
+    the objective. The bound of ‖z − f*‖/‖z‖ is 0 if it is unknown.
 
     Parameters
     ----------
     factor : Admm
     steps : Steps
-        After an iteration.
+        State after an iteration.
     copies : float
-        Σ F(u) of that iteration.
+        Σ F(u) after that iteration.
     least : float
-        The least part of the objective that the bound is over.
+        The least part of the objective that a bound is relative to.
     """
     problem, domain, x = steps.problem, steps.domain, steps.x
     inner, options = (..., *domain.scene), (problem.operator.boundary.wraps, problem.axes)
@@ -78,7 +79,7 @@ def excess(factor: Admm, steps: Steps, copies: float, least: float) -> tuple[flo
     slope = left / math.sqrt(mu) if mu else 0.0  # gap ≤ bregman + slope √(2 gap)
     about = problem.fidelity.value(0 * steps.g, steps.g) + 30 * problem.lam * float(total(abs(scene)))
     rounding = [float(np.finfo(dtype).eps) * about for dtype in (x.dtype, np.float64)]
-    # Below zero it is rounding alone, which float64 must have the less of.
+    # A negative value is rounding alone, of which float64 must have less.
     roots = [slope + math.sqrt(slope**2 + 2 * max(b, 0.0)) for b in (bregman - rounding[0], abs(bregman) - rounding[1])]
     parts = part if x.dtype == np.float64 else objective, part
     above, exact = (0.5 * root**2 / (p + r or 1.0) for root, p, r in zip(roots, parts, rounding, strict=True))
@@ -86,7 +87,7 @@ def excess(factor: Admm, steps: Steps, copies: float, least: float) -> tuple[flo
 
 
 def _curvature(factor: Admm, problem: Problem) -> float:
-    """μ: the least curvature of the squares over all frequencies; 0 if some other term decides."""
+    """Return μ, the least curvature of the quadratic terms over all frequencies; 0 if another term decides."""
     if not is_quadratic(problem.regularizer):
         return 0.0
     domain, [regularizer] = factor.domain, factor.regularizers
@@ -99,12 +100,12 @@ def _curvature(factor: Admm, problem: Problem) -> float:
     half = half_width(hidden)
     if not half and diagonal(problem.operator):
         return seen
-    # Else frequencies are not what H takes apart. Pixels that no datum sees, behind a mask or, as many as half of the
-    # PSF has, at the edge, hang on their neighbours alone.
+    # Otherwise frequencies do not diagonalise the data term. Pixels that no datum sees (hidden by a mask or, at an
+    # edge, up to half of the PSF's pixels) are determined by differences to their neighbours alone.
     stretch = 2 * max(problem.operator.mean_blur.psf.shape) + 4 * half + 2
     return min(seen, problem.lam * (2 * math.sin(math.pi / stretch)) ** (2 * ORDER[regularizer.differences]))
 
 
 def _products(y: Sequence[Array], shown: Sequence[Array], u: Sequence[Array]) -> float:
-    """⟨y, A z − u⟩."""
+    """Return Σ ⟨y, A z − u⟩ over the arrays of a split; `shown` is A z."""
     return sum(float(total(p * (a - b))) for p, a, b in zip(y, shown, u, strict=True))

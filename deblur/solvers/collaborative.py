@@ -1,37 +1,38 @@
-"""Total variation, followed by collaborative filtering of similar patches and by a network.
+"""Method ``collaborative``: total variation, then collaborative filtering of similar patches, then a network.
 
-A regularised inverse restores all detail and amplifies the noise; the noise is coloured, but its spectrum is known.
-Around a pilot scene p,
+A regularised inverse restores all detail and amplifies the noise. The noise becomes coloured, but its spectrum is
+known. Around a pilot scene p,
 
     f = p + (HᵀWH + ρI)⁻¹HᵀW (g − b − Hp) ,
 
-with ρ so small that f follows the data wherever the blur transmits them. The groups of similar patches of p then
-separate picture and noise: in their transform f is shrunk by p̂²/(p̂² + v), v being the variance of the coloured
-noise in each coefficient [1]_. The pilot is the solution of "tv" at λ, and λ is the only parameter: the noise's level
-σ is estimated from the image. The pilot lacks fine texture that "tv" mistakes for noise, and the shrinkage removes it;
-hard thresholding of the same groups does not, and the scene is the mean of both.
+with ρ so small that f follows the data wherever the blur transmits them. Groups of similar patches of p then separate
+picture and noise: in their transform, f is multiplied by p̂²/(p̂² + v), where v is the variance of the coloured noise
+in each coefficient [1]_. The pilot is the solution of "tv" at λ, and λ is the only parameter: the noise level σ is
+estimated from the image. The pilot lacks fine texture that "tv" mistakes for noise, so this shrinkage removes it. Hard
+thresholding of the same groups keeps it. The scene is the mean of both.
 
-Steps on data and patches then alternate, as with frames of such groups [2]_: in five steps the scene x becomes
+Steps on data and patches then alternate, as with frames of such groups [2]_. In five steps the scene x becomes
 
     x' = argmin ‖Hx − g‖²/σ² + ‖x − y‖²/(α s²) ,   y' = denoise(x'; s) ,   y = y' + β (y' − its last value) ,
 
-where s falls from 7.2 to 1.44 times the distance by which the first pass moved the pilot, the size of its error, α = 5,
-β = 0.3, and the denoiser is again the mean of two with different errors: hard thresholding of groups of
-4 x 4 patches, and the shrinkage above for 8 x 8 patches, which y itself guides. The noise that s stands for is white.
+where α = 5 and β = 0.3. The strength s falls from 7.2 to 1.44 times the distance by which the first pass moved the
+pilot, which estimates the pilot's error. The denoiser is again the mean of two with different errors: hard thresholding
+of groups of 4 x 4 patches, and the shrinkage above for 8 x 8 patches, guided by y itself. Both take s for the standard
+deviation of white noise.
 
-Four more such steps use a small trained network [3]_, `deblur.denoise.network`: s falls to `_LAST` of the noise's
+Four more such steps use a small trained network [3]_, `deblur.denoise.network`. s falls to `_LAST` of the noise's
 deviation and y' = network(x'; s), with the starting point as a second input and a different reflection in each step.
-It knows shapes that no other patch of the same picture repeats, and its errors differ: the scene is `_SHARE` of the end
-of these steps and the rest of their starting point.
-``benchmarks/bench_experiments.py`` measures what each stage gains.
+The network knows shapes that no other patch of the picture repeats, and its errors differ from those of patches. The
+scene is `_SHARE` of the result of these steps plus the rest of their starting point.
+``benchmarks/bench_experiments.py`` measures the gain of each stage.
 
-What follows the pilot is computed in float32, whatever the image's dtype: the noise is far above what that rounds.
+All stages after the pilot are computed in float32, whatever the image's dtype: the noise far exceeds its rounding.
 
-Almost without noise, the pilot is moved towards the data instead: by exact solutions where the blur has a transform,
-else by conjugate gradients. If the scene is not larger than the frame, the data hardly determine the pixels at the
-border, and the regularizer does: the pilot is solved again with a smaller λ and a tighter tolerance.
+If there is almost no noise, the pilot is moved towards the data instead: by exact solutions if a transform diagonalises
+the blur, else by conjugate gradients. If the scene is not larger than the frame, the pixels at the border are hardly
+determined by the data, but by the regularizer: the pilot is solved again with a smaller λ and a tighter tolerance.
 
-For photon counts the noise varies with the blurred pilot.
+For photon counts, the variance of the noise is proportional to the blurred pilot.
 
 References
 ----------
@@ -67,32 +68,32 @@ from .start import brightness_of, continued
 
 PILOT = "tv"
 _RHO = 0.01  # ρ over the square of H's norm bound
-_RESIDUAL_SHARE = 0.5  # of the residual's variance that counts as noise, as a wrong model leaves more
-# Steps between data and patches: strengths over the distance by which the first pass moved the pilot; the square of a
-# strength times 1/α over the noise's variance, also for the network; β.
+_RESIDUAL_SHARE = 0.5  # share of the residual's variance that counts as noise, since a wrong model leaves more
+# Steps between data and patches: strengths over the distance by which the first pass moved the pilot; 1/α, also for
+# the network; β.
 _STRENGTHS, _TRUST, _BEYOND = np.geomspace(7.2, 1.44, 5), 0.2, 0.3
-# An error of the PSF: what it adds to λ of the steps over ε², and the variance of all that it leaves over that of the
-# fine detail.
+# A factor for errors of the PSF, used twice: what they add to λ of the steps, over `NoiseModel.lam`; the variance of
+# their residual at all frequencies, over that at fine ones.
 _WRONG_PSF = 3.0
-# Relative residuals of the linear solves. Exact solutions are no better (0.02 dB), and take a third longer.
+# Relative residuals of the linear solves. Exact solutions gain at most 0.02 dB and take a third longer.
 _LOOSE, _LOOSER = 1e-2, 3e-2
-# Steps with the network: their number; the first strength over white, the last over the noise's deviation, and the
-# least over white; the weight of their result. The network was fitted to such steps.
+# Steps with the network: their number; first strength over white; last strength over the noise's deviation; least
+# strength over white; weight of their result. The network was trained for such steps.
 _LAST_STEPS, _FIRST, _LAST, _LEAST, _SHARE = 4, 0.08, 0.6, 3e-3, 0.8
-# Of white: the largest deviation of noise that is ignored, and the largest distance from the pilot.
+# Relative to white: largest noise deviation that counts as none, and largest distance from the pilot.
 _CLEAN, _TOO_FAR = 4e-4, 0.1
-#: The noise's mean variance, and its variance from pixel to pixel over that mean; None if it is the same.
+#: The mean variance of the noise, and each pixel's variance over that mean (None if it is constant).
 Noise = tuple[float, Array | None]
 _WRONG = "further steps would move it too far: the model of the blur is wrong, and the pilot is returned"
 
 
 def pilot_problem(problem: Problem) -> Problem:
-    """The problem whose solution is the pilot, and whose λ is this method's."""
+    """Return the problem whose solution is the pilot; it has the λ of this method."""
     return replace(problem, regularizer=PILOT, stop=replace(problem.stop, looser=4.0))
 
 
 def refuses(problem: Problem) -> str | None:
-    """None if the method serves the problem, else the reason in words."""
+    """Return None if the method serves the problem, else the reason in words."""
     if problem.fidelity.name not in ("gaussian", "poisson"):
         return (
             f"it filters noise of known variance, and data={problem.fidelity.name!r} is for impulses, which have none; "
@@ -102,12 +103,12 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes: those of the pilot or of a pass, whichever needs more."""
+    """Return the bytes of the pilot's solve or of a pass over the patches, whichever needs more."""
     return max(admm.memory(pilot_problem(problem)), quadratic.memory(_inverse_problem(problem.computed_in(np.float32))))
 
 
 def prepare(problem: Problem) -> Collaborative:
-    """The two solvers, and the noise's covariance."""
+    """Prepare the solvers of the pilot and of the regularised inverse, and the noise's covariance."""
     return Collaborative(problem)
 
 
@@ -123,12 +124,12 @@ def _inverse_problem(problem: Problem) -> Problem:
 
 
 def _error(problem: Problem) -> float:
-    """What an error of the PSF adds to λ of each step towards the data."""
+    """Return the part of λ in each step towards the data that allows for an error of the PSF."""
     return 0.0 if problem.noise is None else _WRONG_PSF * problem.noise.lam * problem.operator.norm_bound**2
 
 
 class Collaborative:
-    """The pilot's solver, the regularised inverse, and the noise's autocovariance in it, for noise of variance one."""
+    """The solvers of pilot and regularised inverse, and the autocovariance that noise of variance one has after it."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -145,14 +146,20 @@ class Collaborative:
 
         self.covariance = self.coloured = shown(response)
         if problem.noise is not None and problem.noise.left:
-            # What an error of the PSF leaves has the power of a picture, which falls as 1/|k|².
+            # The residual of a PSF error has a picture's power spectrum, which falls as 1/|k|².
             rows, cols = (np.fft.fftfreq(n) ** 2 for n in torus.lengths)
             scene = 1 / np.maximum(rows[:, None] + cols[: power.shape[1]], 0.25 / math.prod(torus.lengths))
             scene /= (scene * (scene < 100)).mean()
             self.coloured = shown(scene * response)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
-        """Restore frames, the pilots together; errors are those of the pilot. See `deblur.problem.Factor`."""
+        """Restore frames, the pilots together; see `deblur.problem.Factor`.
+
+        Raises
+        ------
+        ConvergenceError
+            If the pilot's iteration diverged.
+        """
         pilot = self.pilot.solve(g, start)
         scale, seen = Scale.of_image(self.problem, g), g
         problem, g, clean = scale.near(self.problem), scale.down(g), scale.down(pilot.scene)
@@ -169,7 +176,7 @@ class Collaborative:
                 pilot = self._careful(problem).solve(seen, pilot)
                 clean = scale.down(pilot.scene)
             scene = _followed(problem, g, clean, exact)
-            words = f"steps towards the data, whose noise is next to none, {noise:.2g}"
+            words = f"steps towards the data, which have next to no noise (standard deviation {noise:.2g})"
             if not _moved(problem, scene, clean) <= _TOO_FAR * white:
                 scene, words = clean, _WRONG
             return replace(pilot, scene=scale.up(scene), why=f"{pilot.why}; then {words}")
@@ -194,7 +201,7 @@ class Collaborative:
             most, least = (shifted(strengths[i], scale.image) for i in (0, -1))
             words += f", and {len(strengths)} steps between data and patches, of strengths {most:.2g} to {least:.2g}; "
             words += f"{_LAST_STEPS} more with a network"
-        if problem.noise is not None and problem.noise.share:  # the mean: both are wrong, and not alike
+        if problem.noise is not None and problem.noise.share:  # the mean: the errors of both differ
             scene = combined(scene, clean, 1 - problem.noise.share / 2, problem.noise.share / 2)
         if not _moved(problem, scene, clean) <= _TOO_FAR * white:
             return replace(pilot, converged=converged, why=f"{pilot.why}; then {_WRONG}")
@@ -202,14 +209,14 @@ class Collaborative:
         return replace(pilot, scene=scene, converged=converged, why=f"{pilot.why}; then {words}")
 
     def _careful(self, problem: Problem) -> admm.Admm:
-        """The pilot's solver where there is no noise, for `problem` in units in which the image is of size one."""
+        """Return a more exact solver of the pilot for data without noise; `problem` is in normalised units."""
         smaller = min(1.0, 1e-8 * problem.operator.norm_bound / problem.lam)
         stop = replace(self.problem.stop, rtol=self.problem.stop.rtol or 1e-4)
         return admm.prepare(replace(self.pilot.problem, lam=smaller * self.problem.lam, stop=stop))
 
 
 def _moved(problem: Problem, scene: Array, other: Array) -> float:
-    """The root mean square of their difference inside the frame."""
+    """Return the root mean square of scene − other inside the frame."""
     at = (..., *problem.operator.crop)
     moved = combined(scene[at], other[at], b=-1)
     return float(norms_of(moved)[0] / math.sqrt(moved.size))
@@ -222,7 +229,7 @@ def _residual(problem: Problem, g: Array, scene: Array) -> Array:
 
 
 def _noise(problem: Problem, g: Array, scene: Array) -> Noise:
-    """(the noise's mean variance, its variance from pixel to pixel over that mean, or None if it is the same)."""
+    """Return the mean variance of the noise, and each pixel's variance over that mean, or None if it is constant."""
     xp = problem.xp
     counts = problem.fidelity.name == "poisson"
     if problem.fidelity.weights is None and not counts:
@@ -235,7 +242,7 @@ def _noise(problem: Problem, g: Array, scene: Array) -> Noise:
     if counts:
         seen = xp.maximum(seen, 1e-3 * float(abs(g).mean()))
     level = float(total((w > 0) * (g - seen) ** 2 / seen if counts else w * (g - seen) ** 2)) / count
-    # The pilot contains some noise and lacks some detail: the image itself gives a better estimate.
+    # The pilot contains some noise and lacks some detail: the image itself gives the better estimate.
     if counts or all_true((w == 0) | (w == most)):
         level = max((1.0 if counts else most) * noise_variance(problem, g), _RESIDUAL_SHARE * level)
     if not counts:
@@ -251,7 +258,7 @@ def _bounded(problem: Problem, frames: list[Array]) -> Array:
 
 
 class _Grouped:
-    """The groups of one frame, (c, P, Q): its opponent colours share the groups of their mean."""
+    """The groups of one frame (c, P, Q): its opponent colours share the groups of the colours' mean."""
 
     def __init__(self, problem: Problem, frame: Array, side: int = 8, **radius: int) -> None:
         self.xp = problem.xp
@@ -265,21 +272,21 @@ class _Grouped:
         return patches.mixed(self.colours.T, planes[0][None] if len(planes) == 1 else self.xp.stack(planes))
 
     def white(self, variance: float) -> Array:
-        """The variances of white noise."""
+        """Return the variances of white noise in a patch's coefficients."""
         return self.xp.asarray(np.full(self.groups.side**2, variance))
 
     def shrunk(self, noisy: Array, clean: Array, variances: Array, level: Array | None = None) -> Array:
-        """`noisy` with noise of these variances, shrunk by the spectrum of `clean`."""
+        """Return `noisy`, whose noise has these variances, after Wiener shrinkage by the spectrum of `clean`."""
         pairs = zip(self._apart(noisy), self._apart(clean), strict=True)
         return self._together([self.groups.wiener(a, b, variances, level) for a, b in pairs])
 
     def thresholded(self, noisy: Array, variances: Array, level: Array | None = None) -> Array:
-        """`noisy` without coefficients that are small compared with noise of these variances."""
+        """Return `noisy` without the coefficients that are small compared with noise of these variances."""
         return self._together([self.groups.threshold(a, variances, level) for a in self._apart(noisy)])
 
 
 def _towards(problem: Problem, noise: Noise, s: float) -> Factor:
-    """The solver of a step of strength `s` towards the data."""
+    """Return the solver of a step of strength `s` towards the data."""
     (level, variation), linear = noise, _inverse_problem(problem)
     if variation is not None:
         weights = problem.xp.asarray(problem.fidelity.w) / variation
@@ -291,7 +298,7 @@ def _towards(problem: Problem, noise: Noise, s: float) -> Factor:
 def _refined(
     problem: Problem, g: Array, scene: Array, coarse: list[_Grouped], noise: Noise, strengths: list[float]
 ) -> Array:
-    """Steps between data and patches, from a scene, of these strengths."""
+    """Alternate between data and patches with these strengths, starting from `scene`; return the new scene."""
     fine = [_Grouped(problem, frame, 4, radius=8) for frame in scene]
     nothing = Solution(problem.xp.zeros_like(scene))
     before = scene
@@ -330,7 +337,7 @@ def _finished(problem: Problem, g: Array, near: Array, noise: Noise, white: floa
 
 
 def _exact(problem: Problem) -> Factor | None:
-    """An exact solver for a very small λ, by a transform; None if there is none."""
+    """Return an exact solver for a very small λ, by a transform; None if no transform serves the problem."""
     operator = problem.operator
     if operator.scene_shape != operator.image_shape or problem.fidelity.weights is not None:
         return None
@@ -340,7 +347,7 @@ def _exact(problem: Problem) -> Factor | None:
 
 
 def _followed(problem: Problem, g: Array, scene: Array, exact: Factor | None) -> Array:
-    """The scene for data without noise, from the pilot."""
+    """Move the pilot to the data, for data without noise; return the scene."""
     operator, w = problem.operator, problem.fidelity.w
     if exact is not None:
         return _bounded(problem, list(scene + exact.solve(_residual(problem, g, scene)).scene))

@@ -30,7 +30,7 @@ from .spectrum import SpectralFactor, Spectrum, quadrant, symbol_at, verificatio
 
 
 def refuses(problem: Problem) -> str | None:
-    """None if the cosine transform diagonalises this blur, else the reason in words."""
+    """Return None if the cosine transform diagonalises this blur, else the reason in words."""
     if problem.blur.boundary.transform != "cosine":
         return f"it serves boundary 'reflect', not {problem.blur.boundary!r}"
     if quadrant(problem.blur) is None:
@@ -42,22 +42,22 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the verification, which takes more than the solve: see the terms."""
+    """Return the bytes of the verification, which needs more than the solve."""
     image, _, torus, *_ = problem.sizes
     if problem.axes == 3 and problem.device.gpu is None:
         return 2 * image + verification(problem)
-    # The eigenvalues and the filter; the PSF's spectrum on the torus; of each frame the scene, and for Hf the
-    # continued scene, its spectrum, and the same with zeros.
+    # The eigenvalues and the filter; the PSF's spectrum on the torus; for each frame the scene and, for H f, the
+    # continued scene, its spectrum and a copy padded with zeros.
     return (2 + problem.frames) * image + (1 + 3 * problem.frames) * torus + freed(torus)
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
-    """The spectrum of a blur that `refuses` accepts."""
+    """Return the spectrum of a blur that `refuses` accepts, cached with the blur."""
     return blur.cached(("dct", np.dtype(dtype), device), lambda: CosineSpectrum(blur, dtype, device))
 
 
 def prepare(problem: Problem) -> Factor:
-    """The eigenvalues; a solve costs two transforms."""
+    """Compute the eigenvalues; a solve then costs two transforms."""
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
 
 
@@ -87,7 +87,7 @@ class CosineSpectrum(Spectrum):
 
 
 def filtered(x: Array, by: Array, axes: int) -> Array:
-    """Images, of so many axes of space, whose cosine coefficients are those of x times `by`."""
+    """Multiply the cosine coefficients of images by `by`; the last `axes` axes are transformed."""
     if is_cupy(x) and cosine_gpu.serves(x, axes) and by.shape == x.shape[-axes:]:
         return cosine_gpu.idct(cosine_gpu.dct(x, by, axes), axes)
     fft, along = Device.of(x).fft, tuple(range(-axes, 0))

@@ -1,4 +1,4 @@
-"""The noise of photon counts: the gain, and the variance at each pixel."""
+"""Noise of photon counts: its gain, and its variance at each pixel."""
 
 from __future__ import annotations
 
@@ -20,16 +20,21 @@ from .windows import cut
 
 
 def deviation(problem: Problem, g: Array) -> tuple[Array, NoiseModel]:
-    """The noise's standard deviation at each pixel, at most the value of the pixel, and what an error of the PSF leaves
-    of it."""
+    """Return the noise's standard deviation at each pixel, at most the pixel's value, and the PSF error's noise model.
+
+    The first result has the shape of g (k, c, *space); the second one is that of `variances`.
+    """
     *both, wrong = variances(problem, g)
     return pixelwise(lambda xp, v, u, g: xp.minimum(xp.sqrt(xp.maximum(v, u)), g), *both, g), wrong
 
 
 def two_images(problem: Problem, g: Array) -> tuple[Array, float]:
-    """Pairs of images with independent noise of twice the variance: simulated noise is added to one and subtracted from
-    the other, at no pixel more than its value. A small image gives several pairs, to be averaged. Also what the error
-    of the PSF, of which more than 0.1 is unlikely, adds to λ of the linear formula."""
+    """Return pairs of images with independent noise of twice the variance, and the part of λ for the PSF's error.
+
+    Simulated noise is added to one image of a pair and subtracted from the other, at no pixel more than its value. A
+    small image yields several pairs, whose results are to be averaged. The second result holds for the linear formula.
+    It limits the PSF's error to 0.1, since larger ones are unlikely.
+    """
     xp, pairs = problem.xp, max(min(2**15 // g.size, 8), 1)
     signs, both = random_signs((pairs, *g.shape), g.dtype, xp), xp.empty((pairs, 2, *g.shape[1:]), g.dtype)
     noise, wrong = deviation(problem, g)
@@ -44,14 +49,16 @@ def two_images(problem: Problem, g: Array) -> tuple[Array, float]:
 
 
 def variances(problem: Problem, g: Array) -> tuple[Array, Array, NoiseModel]:
-    """Two estimates of the noise's variance at each pixel, of which the larger counts: too small a one hides noise; and
-    what an error of the PSF leaves of it."""
+    """Return two estimates of the noise's variance at each pixel, and the noise that the PSF's error leaves.
+
+    The larger estimate counts, since too small a variance hides noise. Both are arrays like g.
+    """
     if problem.noise is not None:
         return *(g * problem.noise.gain + problem.noise.read**2,) * 2, NoiseModel(0.0, 0.0)
     gain, step = photon_gain(problem, g), step_of(g)
     counted = combined(g, a=gain)
     if step and 6 * gain * float(total(g)) <= g.size * step**2:
-        # Rounding explains all of it: as much in light and dark, and none where all neighbours have one value.
+        # Rounding explains all noise: it is alike in light and dark, and 0 where all neighbours have the same value.
         moves = itertools.product((1, -1), range(-problem.axes, 0))
         alike = math.prod((g == problem.xp.roll(g, *move) for move in moves), start=True)
         counted = ~alike * g.dtype.type(step**2 / 12)
@@ -63,9 +70,9 @@ def variances(problem: Problem, g: Array) -> tuple[Array, Array, NoiseModel]:
 
 
 def photon_gain(problem: Problem, g: Array) -> float:
-    """The variance of counts over their mean, from the tenth of the frequencies of which the blur leaves least.
+    """Return the gain of counts, variance over mean, from the tenth of frequencies that the blur attenuates most.
 
-    Their noise has the same power at each frequency, that of all counts: bright parts show it, however few they are.
+    The noise of counts is white, with the power of all counts together: bright parts show it, however small they are.
     """
     seen, psf = filled(g, problem.fidelity.weights), problem.operator.mean_blur.psf
     side, xp = round(2 ** (17 / psf.ndim)), problem.xp
@@ -75,7 +82,7 @@ def photon_gain(problem: Problem, g: Array) -> float:
     sides = frames.shape[2:]
     lines = [xp.asarray(np.hanning(n + 2)[1:-1]) for n in sides]
     left = tapered(Torus(sides).power(wound(psf, sides))).ravel()
-    # Frequencies that differ by their sign have one power, but for rounding.
+    # Frequencies of opposite sign have the same power except for rounding.
     least = np.flatnonzero(left <= (1 + 1e-9) * np.partition(left, left.size // 10)[left.size // 10])
     flat, taper = frames.reshape(-1, 1, math.prod(sides)), reduce(outer, lines).reshape(1, -1)
     spectra = Torus(sides, problem.device).analyse(combined(flat, by=taper).reshape(-1, *sides)).reshape(len(flat), -1)

@@ -6,8 +6,8 @@ reference). All work on the matrix A = HHᵀ + λI of size n = M N pixels:
 
     tikhonov   f = Hᵀ (A⁻¹ g)          hht   f = A⁻¹ (Hᵀ g)
 
-The products with Hᵀ go through `Blur.adjoint`; an inverse is formed only if
-the problem asks for it (``inverse=True``), as the thesis does throughout.
+Products with Hᵀ go through `Blur.adjoint`. An inverse is formed only if the
+problem requests it (``inverse=True``), as the thesis does throughout.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .refine import Factored, close_to_singular, refined, refuse_singular, singu
 
 
 class Dense:
-    """One dense method; `deblur.methods.METHODS` holds an instance for each."""
+    """A dense method; `deblur.methods.METHODS` holds one instance for each name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -43,12 +43,12 @@ class Dense:
         return None
 
     def memory(self, problem: Problem) -> float:
-        """Bytes of the matrix, and of a second one for sweeps."""
+        """Return the bytes of the matrix, and of a copy for sweeps."""
         return problem.blur.shape[0] ** 2 * problem.dtype.itemsize * (2 if self.name == "gauss-seidel" else 1)
 
     def prepare(self, problem: Problem) -> Factor:
         a = normal_matrix(problem.blur, problem.lam, problem.dtype, problem.device)
-        # The largest entry matters only where A may be singular; a GPU would compile `max`, and be waited for.
+        # The largest entry is needed only if A may be singular; on a GPU, `max` would be compiled and waited for.
         largest = float(a.diagonal().max()) if close_to_singular(problem) else None
         try:
             return _FACTORS[self.name](problem, a, largest)
@@ -61,7 +61,7 @@ def _times(inverse: Array, b: Array) -> Array:
 
 
 def _multiplied(problem: Problem, inverse: Array) -> Factor:
-    """The inverse, multiplied with: A is symmetric."""
+    """Return a factor that multiplies by the inverse, which is symmetric as A is."""
     remark = "the inverse was formed, as requested" if problem.inverse else ""
     return Factored(problem, partial(_times, inverse), remark)
 
@@ -78,9 +78,9 @@ def _cholesky(problem: Problem, a: Array, largest: float | None) -> Factor:
 
 
 def _gauss_jordan(problem: Problem, a: Array, largest: float | None) -> Factor:
-    """Gauss-Jordan elimination keeps no factor: the inverse if it will serve again, else a solve for each image.
+    """Return the inverse if it will be used again, else solve for each image: Gauss-Jordan elimination keeps no factor.
 
-    The rounding of a solve is a little worse than that of the other methods, so that it is corrected.
+    A solve rounds a little worse than the other methods, so it is corrected.
     """
     if not (problem.inverse or problem.reuse):
         solve = partial(linalg.gauss_jordan_solve, a, check_finite=False)
@@ -94,7 +94,7 @@ def _gauss_jordan(problem: Problem, a: Array, largest: float | None) -> Factor:
 def _lu(problem: Problem, a: Array, largest: float | None) -> Factor:
     lapack = import_module("scipy.linalg" if problem.device.gpu is None else "cupyx.scipy.linalg")
     with warnings.catch_warnings():
-        # An exact zero pivot shows in the solution.
+        # A pivot that is exactly zero shows in the solution.
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
         lu, pivots = lapack.lu_factor(a, overwrite_a=True, check_finite=False)
     solve = partial(_lu_solved, lu, pivots)
@@ -104,14 +104,14 @@ def _lu(problem: Problem, a: Array, largest: float | None) -> Factor:
 
 def _lu_solved(lu: Array, pivots: Array, b: Array) -> Array:
     lapack = import_module("cupyx.scipy.linalg" if is_cupy(lu) else "scipy.linalg")
-    # SciPy counts the pivots from one while it solves, in place: threads must not share them.
+    # SciPy's solve changes the pivots in place for a while: threads must not share them.
     return lapack.lu_solve((lu, pivots.copy()), b, check_finite=False)
 
 
 def _aim(problem: Problem) -> float:
-    """The relative residual aimed at: unless the caller says otherwise, the image is right to about 1e-9.
+    """Return the relative residual to aim at: by default, one that leaves an error of about 1e-9 in the image.
 
-    See `deblur.solvers.refine` for what λ amplifies.
+    See `deblur.solvers.refine` for the amplification by λ.
     """
     if problem.early:
         return problem.early
@@ -121,10 +121,10 @@ def _aim(problem: Problem) -> float:
 
 
 class _GaussSeidel(Direct):
-    """Sweeps for each image, or the inverse made by sweeps and then multiplied with."""
+    """Gauss-Seidel sweeps for each image, or once for the inverse, which then multiplies each image."""
 
     def __init__(self, problem: Problem, a: Array, largest: float | None) -> None:
-        if largest is not None:  # sweeps do not see what a singular matrix loses
+        if largest is not None:  # sweeps do not notice a singular matrix
             _cholesky(replace(problem, inverse=False), a.copy(), largest)
         self._problem, self._a, self._inverse = problem, a, None
         self._aim = _aim(problem)
@@ -143,8 +143,8 @@ class _GaussSeidel(Direct):
     def _correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
         rows = r.reshape(len(r), -1)
         if self._inverse is not None:
-            # A is symmetric, and the columns of its inverse are right to so much of their own size. As rows of the
-            # product they leave an error of so much of the answer; as columns, of so much of the inverse.
+            # A is symmetric, and each column of its inverse has a small relative error. Multiplied as rows, they give
+            # a small relative error of the result; as columns, an error relative to the inverse.
             return (rows @ self._inverse).reshape(r.shape), 0 if done else self._sweeps.sweeps, True
         size = float((norms(r) / scale).max()) or 1.0
         x, info = self._solve(rows.T, min(target / size, 1.0), done, size)

@@ -1,9 +1,9 @@
-"""Domains of ADMM's scene, on which differences are products in frequency.
+"""Domains of ADMM's scene, on which differences are diagonal in frequency.
 
-On a `TorusDomain`, a periodic domain around the scene of lengths that suit the FFT, a blur by one PSF is such a
-product, too, and the data do not reach beyond the frame; on a `VaryingDomain` so is each of the blurs that a varying
-PSF is mixed of. On a `SceneDomain`, the scene itself, any operator enters through its products, and one step takes a
-few conjugate gradients. Domains do not depend on the image, λ or ADMM's regularizers, and they never change.
+A `TorusDomain` is a periodic domain around the scene, with lengths that suit the FFT. A blur by one PSF is diagonal in
+frequency there, and the data do not reach beyond the frame. On a `VaryingDomain`, each of the blurs that make up a
+varying PSF is diagonal. A `SceneDomain` is the scene itself: it uses any operator through its products, and a step
+takes a few conjugate gradients. Domains do not depend on the image, λ or ρ, and they never change.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from ..vector_ops import Systems
 from .cosine import filtered
 from .spectrum import cosine_symbol, diagonal
 
-#: ADMM's one step that is not pixelwise: (x, K x) for the data split's t, the right-hand side of all other splits,
-#: which it may overwrite, and the last x.
+#: ADMM's only step that is not pixelwise. It takes t of the data split, the right-hand side of all other splits (which
+#: it may overwrite) and the last x, and returns (x, K x).
 Step = Callable[[list[Array], Array, Array], tuple[Array, list[Array]]]
-#: `step(frame, rows)` for every block of so many rows; its results, in order.
+#: `block_map(step, rows)` calls `step(frame, rows)` for all blocks of `rows` rows and returns the results in order.
 BlockMap = Callable[[Callable[[int, slice], object], int], list]
 
 
@@ -47,21 +47,21 @@ class Domain(Protocol):
     Attributes
     ----------
     shape, data_shape : tuple of int
-        Size of the domain, and of the images that K gives.
+        Shape of the domain, and of each image of K x.
     scene, frame : tuple of slice
-        Where the scene lies in the domain, and the image in those that K gives.
+        Slices of the scene in the domain, and of the frame in an image of K x.
     border, adjoint_border : str
-        How a block gets its border of one pixel for differences, and for their transposes.
+        Continuation by one pixel, for differences and for their transposes.
     pinned : bool
-        x must be held at zero beyond the scene.
+        Whether x must be zero beyond the scene.
     power : array
-        |K|² in frequency; on a `SceneDomain` the operator's `power` in its place.
+        |K|² in frequency; on a `SceneDomain`, the operator's `power`.
     parts : int
-        Images that K gives.
+        Number of images in K x.
     mixed : tuple of arrays
-        The weight of each of them in H x, if they are several, and ``mixed_power`` the sum of the squares.
+        Weights with which the images of K x add up to H x, if there are several; ``mixed_power`` is Σ weight².
     squares : list of arrays
-        |1 − e^{iω}|² along each axis, of which the symbols of differences are made; they broadcast to a symbol.
+        |1 − e^{iω}|² along each axis, with broadcastable shapes. The symbols of differences are made of them.
     """
 
     shape: tuple[int, ...]
@@ -79,35 +79,35 @@ class Domain(Protocol):
     dtype: np.dtype
 
     def filter(self, x: Array, by: Array) -> Array:
-        """Multiply images in the domain's first corner by a symbol."""
+        """Multiply images, given in the domain's first corner, by a symbol in frequency."""
 
     def blurred(self, x: Array) -> list[Array]:
-        """K x."""
+        """Return K x."""
 
     def transposed(self, y: list[Array]) -> Array:
-        """Kᵀ y."""
+        """Return Kᵀ y."""
 
     def mixture(self, parts: list[Array]) -> Array:
-        """H x on the domain, from K x."""
+        """Return H x on the domain, from K x."""
         return sum(m * part for m, part in zip(self.mixed, parts, strict=True)) if self.mixed else parts[0]
 
     def stepper(self, rho: float, symbol: Array, tolerance: float, run: BlockMap) -> Step:
-        """The step with the operator ρ KᵀK + symbol, to a relative residual of `tolerance`."""
+        """Return a step that solves with ρ KᵀK + symbol, to a relative residual of `tolerance`."""
 
     def power_of(self, operator: Operator) -> Array:
-        """The mean of |H|² in frequency of any operator, on this domain, float64."""
+        """Return the mean of |H|² in frequency on this domain, for any operator, in float64."""
 
     def inverse(self, rho: float, symbol: Array | float, power: Array | None = None) -> Array:
-        """1/(ρ|K|² + symbol) in frequency; with another `power` in place of |K|²."""
+        """Return 1/(ρ|K|² + symbol) in frequency; `power` replaces |K|². Sums below rounding are raised to it."""
         power = self.power if power is None else power
         total = (power if rho == 1 else rho * power) + symbol
         floor = np.finfo(self.dtype).eps * float(total.max())
         xp = get_xp(total)
-        xp.maximum(total, floor, out=total)  # what no term determines stays zero
+        xp.maximum(total, floor, out=total)  # frequencies that no term determines stay zero
         return xp.divide(1, total, out=total).astype(self.dtype, copy=False)
 
     def regularised(self, rho: float, lam: float, kind: str, power: Array | None = None) -> Array:
-        """`inverse` for λ times the squared moduli of differences of a kind."""
+        """Return `inverse` for the symbol λ Σ|L|² of differences of a kind."""
         k = (self.spectrum if power is None else power) if is_cupy(self.squares[0]) else None
         if k is None or k.ndim != 2 or len(self.shape) != 2:
             return self.inverse(rho, lam * self.symbol(kind), power)
@@ -116,12 +116,12 @@ class Domain(Protocol):
         return torus_gpu.inverse(k, rho, lam, ORDER[kind], rows, cols, self.dtype)
 
     def symbol(self, kind: str) -> Array:
-        """Σ|L|² of differences of a kind in frequency."""
+        """Return Σ|L|² in frequency, for differences of a kind."""
         return sum(self.squares) ** ORDER[kind]
 
     @property
     def spectrum(self) -> Array:
-        """K in frequency, or `power` where only that is known."""
+        """K in frequency, or |K|² if only that is known."""
         return self.power
 
     def _measure(self, shape: Sequence[int], wraps: bool, device: Device) -> None:
@@ -132,16 +132,16 @@ class Domain(Protocol):
 
 
 class TorusDomain(Domain):
-    """A periodic domain around the scene, on which K, the blur, is one product in frequency.
+    """A periodic domain around the scene, on which the blur K is diagonal in frequency.
 
     Attributes
     ----------
     ks : list of arrays
-        The spectra of K.
+        The spectra of K's parts.
     """
 
     def __init__(self, blur: Blur, dtype: np.dtype, device: Device) -> None:
-        # Of a volume the transforms are a small part: the shortest lengths are best, as on the host.
+        # The transforms take a small part of a volume's time: the shortest lengths are best, as on the host.
         self.torus = Torus(blur.torus(CPU if blur.psf.ndim == 3 else device).lengths, device)
         self.dtype, self.device = dtype, device
         self._measure(self.torus.lengths, True, device)
@@ -201,9 +201,10 @@ class TorusDomain(Domain):
 
 
 class VaryingDomain(TorusDomain):
-    """A periodic domain around the scene for a PSF that varies: K x is all C_k x, of which H x = Σ w_k C_k x.
+    """A periodic domain around the scene for a varying PSF: K x consists of all C_k x, and H x = Σ w_k C_k x.
 
-    Each is one product in frequency, and the weights belong to the pixelwise step [1]_. No system needs solving.
+    Each C_k is diagonal in frequency, and the weights w_k enter the pixelwise step [1]_. No linear system is iterated
+    on.
 
     References
     ----------
@@ -215,7 +216,7 @@ class VaryingDomain(TorusDomain):
         super().__init__(operator.mean_blur, dtype, device)
         weights, (*self._psfs,) = operator.principal(dtype, device)
         self.parts = len(self._psfs)
-        # Beyond the frame, where there are no data, any weights serve.
+        # Beyond the frame there are no data, so any weights serve.
         self.mixed = tuple(device.xp.zeros(self.shape, dtype) for _ in self._psfs)
         self.mixed[0][...] = 1
         for wide, w in zip(self.mixed, weights, strict=True):
@@ -228,11 +229,12 @@ class VaryingDomain(TorusDomain):
 
 
 class SceneDomain(Domain):
-    """The scene itself, mirrored at its edges (repeated, where the operator's boundary wraps).
+    """The scene itself, mirrored at its edges, or repeated if the operator's boundary wraps.
 
-    Differences are diagonal in the cosine (Fourier) transform. The operator enters through its products, by
-    conjugate gradients that the operator's `power` preconditions: its mean over the frequencies that the mirror makes
-    one. Where the cosine transform diagonalises a blur itself, the step is one division.
+    Differences are diagonal in the cosine transform (in the Fourier transform if the boundary wraps). The operator
+    enters through its products, by conjugate gradients with a preconditioner from the operator's `power`: its mean over
+    the frequencies that mirroring identifies. If the cosine transform diagonalises a blur itself, the step is one
+    division.
     """
 
     _STEPS = 30  # of conjugate gradients, at most
@@ -254,7 +256,7 @@ class SceneDomain(Domain):
         if operator.boundary.wraps:
             return operator.power(self._torus)
         blur = operator.shift_invariant
-        if blur is not None and len(self.shape) != 2:  # a torus twice as long would be eight volumes
+        if blur is not None and len(self.shape) != 2:  # a torus of twice the lengths would have eight times the volume
             lags = scipy.signal.correlate(blur.psf, blur.psf)
             for axis in range(lags.ndim):
                 lags = 0.5 * (lags + np.flip(lags, axis))
@@ -280,8 +282,8 @@ class SceneDomain(Domain):
         symbol = None if self._diagonal else (symbol + 0 * self.power).astype(self.dtype)
 
         # K x is updated with the products K p of the conjugate gradients, and the norm that residuals are relative to
-        # is kept, so that a step takes Hᵀ once besides their products. Every 16 steps both are computed anew, before
-        # rounding adds up.
+        # is kept. So a step needs one more product with Hᵀ and none with H. Both are computed anew every 16 steps,
+        # before rounding adds up.
         held: dict[str, Any] = {"x": None}
 
         def apply(p: Array) -> Array:
@@ -296,7 +298,7 @@ class SceneDomain(Domain):
             if self._diagonal:
                 x = precondition(right + rho * operator.adjoint(t))
                 return x, [operator.forward(x)]
-            dot = get_xp(x).vdot  # the frames share their steps
+            dot = get_xp(x).vdot  # one step length for all frames
             if held["x"] is not x or held["steps"] == 16:
                 kx, right = operator.forward(x), right + rho * operator.adjoint(t)
                 held.update(steps=0, size=dot(right, right) ** 0.5)
@@ -312,7 +314,7 @@ class SceneDomain(Domain):
                     kx = kx + at.alpha * held.pop("kp")
                 return float(dot(at.r, at.r) ** 0.5 / size)
 
-            # A step that begins within the tolerance would not move, and the iterations would stand still.
+            # A step that starts within the tolerance would not move, and ADMM would stall.
             rtol = min(tolerance, max(0.1 * float(dot(r, r) ** 0.5 / size), 0.001 * tolerance))
             systems, most = Systems(dot, measure), self._STEPS
             x = x + cg(apply, r, systems, precondition=precondition, rtol=rtol, max_iterations=most)[0]
@@ -323,17 +325,17 @@ class SceneDomain(Domain):
 
 
 def splits(operator: Operator) -> TypeGuard[VaryingBlur]:
-    """Whether the operator is split into the parts that it is mixed of."""
+    """Return whether ADMM splits the operator into the blurs that a varying PSF is a weighted sum of."""
     # More than 32 terms take too much memory.
     return isinstance(operator, VaryingBlur) and not operator.boundary.continued and operator.terms <= 32
 
 
 def domain_of(problem: Problem) -> Domain:
-    """The domain that serves the problem's operator and boundary; a blur keeps a torus for other solves."""
+    """Return the domain for the problem's operator and boundary, cached with the operator if it is a torus."""
     operator, dtype, device = problem.operator, problem.dtype, problem.device
     blur = operator.shift_invariant
     if operator.boundary.continued or (blur is None and not splits(operator)):
-        return SceneDomain(operator, dtype, device)  # which refers to the operator, so that it is not kept with that
+        return SceneDomain(operator, dtype, device)  # not cached: it refers to the operator
     kind: Any = TorusDomain if blur else VaryingDomain
     owner: Any = operator if blur is None else blur
     return owner.cached(("domain", dtype, device), lambda: kind(owner, dtype, device))
@@ -341,7 +343,7 @@ def domain_of(problem: Problem) -> Domain:
 
 @fused
 def _step(xp: ModuleType, a: Array, b: Array, k: Array, inverse: Array, rho: Array) -> None:
-    """Spectra of t and of the right-hand side become those of x and of K x."""
+    """Replace the spectra `a` of t and `b` of the right-hand side by those of x and of K x."""
     a *= rho * xp.conj(k)
     a += b
     a *= inverse
@@ -350,9 +352,10 @@ def _step(xp: ModuleType, a: Array, b: Array, k: Array, inverse: Array, rho: Arr
 
 @contextmanager
 def block_map(problem: Problem, shape: tuple[int, ...]) -> Iterator[BlockMap]:
-    """Maps a pixelwise step over blocks of rows that fit a core's cache, on all cores; on a GPU over whole frames.
+    """Yield a function that maps a pixelwise step over blocks of rows; see `BlockMap`.
 
-    Rows are along the first axis of space: those of a volume are its slices. The threads end with the context.
+    On the host, blocks fit a core's cache, and threads on all cores share them; on a GPU a block is a whole frame. Rows
+    are along the first axis of space, so those of a volume are its slices. The threads end with the context.
     """
     frames, channels, _, *rest = shape
     bytes_of_a_block, whole = 1 << 19, problem.device.gpu is not None

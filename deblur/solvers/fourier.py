@@ -30,7 +30,7 @@ from .spectrum import SpectralFactor, Spectrum
 
 
 class FourierSpectrum(Spectrum):
-    """The spectrum of a periodic blur; transforms of real data keep half of it."""
+    """The spectrum of a periodic blur: the half of the frequencies that a real transform keeps."""
 
     def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
         super().__init__(blur.transfer(dtype, device))
@@ -41,7 +41,7 @@ class FourierSpectrum(Spectrum):
         return self._whole(abs(self.values))
 
     def _whole(self, half: Array) -> Array:
-        """The moduli of all frequencies from those of the half that a real transform keeps."""
+        """Return the moduli of all frequencies from those of the half that a real transform keeps."""
         xp = get_xp(half)
         *others, last = self._torus.lengths
         mirrored = half[..., 1 : (last + 1) // 2][..., ::-1]
@@ -63,24 +63,24 @@ class FourierSpectrum(Spectrum):
 
 
 def refuses(problem: Problem) -> str | None:
-    """None if the Fourier transform diagonalises this blur, else the reason in words."""
+    """Return None if the Fourier transform diagonalises this blur, else the reason in words."""
     if problem.blur.boundary.transform != "fourier":
         return f"it serves boundary 'periodic', not {problem.blur.boundary!r}"
     return None
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the verification, which takes more than the solve: see the terms."""
-    # The PSF's spectrum and the filter; of each frame the scene, g − Hf, and the spectrum and image of a product: all
-    # of one size, so that what is freed is used again.
+    """Return the bytes of the verification, which needs more than the solve."""
+    # The PSF's spectrum and the filter; for each frame the scene, g − Hf, and the spectrum and image of a product. All
+    # have one size, so freed memory is used again.
     return (2 + 4 * problem.frames) * problem.blur.shape[0] * problem.dtype.itemsize
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
-    """The spectrum of a blur that `refuses` accepts."""
+    """Return the spectrum of a blur that `refuses` accepts, cached with the blur."""
     return blur.cached(("fft", np.dtype(dtype), device), lambda: FourierSpectrum(blur, dtype, device))
 
 
 def prepare(problem: Problem) -> Factor:
-    """The filter in frequency; a solve costs two transforms."""
+    """Compute the filter in frequency; a solve then costs two transforms."""
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)

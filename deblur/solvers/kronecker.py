@@ -1,17 +1,17 @@
-"""Method ``kronecker``: a separable PSF, a small decomposition for each axis, four products of an image.
+"""Method ``kronecker``: a separable PSF; one small decomposition and two products for each axis.
 
 If the PSF is an outer product, H = C ⊗ R for every boundary: C blurs the
 columns and R the rows. Lines and volumes have one or three such matrices,
-applied along their axes one after the other. With C = Uc Sc Vcᵀ and R = Ur Sr Vrᵀ the singular
-values of H are the products of theirs, and with G the image as a matrix
+applied along one axis after another. With C = Uc Sc Vcᵀ and R = Ur Sr Vrᵀ the singular
+values of H are the products of those of C and R. With G the image as a matrix
 
     f = Vc [ W ∘ (Ucᵀ G Ur) ] Vrᵀ ,   W = σ / (σ² + λ) ,   σ = sc srᵀ .
 
-For "hht" the same with HHᵀ = U S² Uᵀ and Hᵀ = V S Uᵀ:
+For "hht", HHᵀ = U S² Uᵀ and Hᵀ = V S Uᵀ give likewise
 
     f = Uc [ (Ucᵀ F Ur) / (σ² + λ) ] Urᵀ ,   F = Vc [ σ ∘ (Ucᵀ G Ur) ] Vrᵀ .
 
-The decompositions use the structure that the boundary gives:
+The decompositions use the structure that PSF and boundary provide:
 
 * A PSF factor that equals its own reversal makes C *centrosymmetric*
   (J C J = C, J the reversal), whatever the boundary: the even and odd halves
@@ -50,43 +50,43 @@ from ..threads import all_cores
 from .spectrum import SpectralFactor, Spectrum, verification
 
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)  # relative to the largest entry
-# Pixels of an axis up to which a GPU multiplies with whole matrices: half of the operations are not worth the launches.
+# Largest length of an axis for which a GPU multiplies by whole matrices: halves would save less than their launches.
 _WHOLE = 1024
 
-#: U, the singular values and V.
+#: U, the singular values and V of one matrix.
 Svd = tuple[Array, Array, Array]
 
 
 def refuses(problem: Problem) -> str | None:
-    """None if the blur is a Kronecker product, else the reason in words."""
+    """Return None if the blur is a Kronecker product, else the reason in words."""
     if problem.blur.factors is None:
-        return "the PSF is not separable (its matrix has a rank above one), so H is no Kronecker product"
+        return "the PSF is not separable (its matrix has a rank above one), so H is not a Kronecker product"
     return None
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the decompositions and of arrays of the scene's size."""
+    """Return the bytes of the decompositions and of arrays of the scene's size."""
     frames, (image, scene, torus, *_) = problem.frames, problem.sizes
     squares = 6 * sum(n * n for n in problem.blur.scene_shape) * problem.dtype.itemsize
-    if problem.axes == 3 and problem.device.gpu is None:  # data that are centred take two scenes more
+    if problem.axes == 3 and problem.device.gpu is None:  # centred data need two more scenes
         return squares + 2 * image + 2 * frames * scene * problem.blur.boundary.open + verification(problem)
-    # The PSF's spectrum, with which a volume is verified.
+    # The PSF's spectrum is needed to verify a volume.
     return squares + (2 + 4 * frames) * scene + (scene + torus) * (problem.axes == 3)
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
-    """The spectrum of a separable blur."""
+    """Return the spectrum of a separable blur, cached with the blur."""
     return blur.cached(("kronecker", np.dtype(dtype), device), lambda: KroneckerSpectrum(blur, dtype, device))
 
 
 @all_cores()
 def prepare(problem: Problem) -> Factor:
-    """The decompositions; a solve costs two products for each axis."""
+    """Compute the decompositions; a solve then costs two products for each axis."""
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
 
 
 class KroneckerSpectrum(Spectrum):
-    """The spectrum of H = C ⊗ R. Decomposed in float64, stored in `dtype`."""
+    """The spectrum of H = C ⊗ R, decomposed in float64 and stored in `dtype`."""
 
     def __init__(self, blur: Blur, dtype: DTypeLike, device: Device) -> None:
         self._by_axis, self._normal = _axes(blur, np.dtype(dtype), device), blur.normal
@@ -105,17 +105,17 @@ class KroneckerSpectrum(Spectrum):
         return self._applied(_AxisSvd.left, self.analyse(self.filtered(g, s)) / (s * s + s.dtype.type(lam)))
 
     def _applied(self, step: Callable[[_AxisSvd, Array, int], Array], x: Array) -> Array:
-        """One product of each axis, the last one first."""
+        """Apply `step` along each axis, the last axis first."""
         x = step(self._by_axis[-1], x, -1)
         for axis, one in reversed([*enumerate(self._by_axis[:-1], -len(self._by_axis))]):
-            after = x.shape[axis + 1 :]  # as one axis
+            after = x.shape[axis + 1 :]  # merged into one axis
             x = step(one, x.reshape(*x.shape[: axis + 1], -1), -2)
             x = x.reshape(*x.shape[:-1], *after)
         return x
 
 
 def _axes(blur: Blur, dtype: np.dtype, device: Device) -> list[_AxisSvd]:
-    """The matrix of each axis, decomposed: once if axes of one length have the same factor."""
+    """Decompose the matrix of each axis; axes of one length with the same factor share one decomposition."""
     assert blur.factors is not None
     h = [_reversible(factor) for factor in blur.factors]
     found: list[_AxisSvd] = []
@@ -131,10 +131,10 @@ def _axes(blur: Blur, dtype: np.dtype, device: Device) -> list[_AxisSvd]:
 
 
 def _axis(blur: Blur, axis: int, factor: np.ndarray, dtype: np.dtype, device: Device) -> _AxisSvd:
-    """The matrix of one axis, decomposed by the structure that the factor and the boundary give it."""
+    """Decompose the matrix of one axis, using the structure of the factor and the boundary."""
     shape, boundary = (blur.image_shape[axis], blur.scene_shape[axis]), blur.boundary
-    # Every boundary continues both ends alike, as far before the first pixel as behind the last one if the origin
-    # is the middle; an open scene is not continued.
+    # Every boundary continues both ends by the same rule. If the origin is the middle, both ends are continued equally
+    # far. An open scene is not continued.
     centred = boundary.open or 2 * blur.origin[axis] == len(factor) - 1
     split = min(shape) > 1 and centred and np.array_equal(factor, factor[::-1])
     symmetric = split and (boundary.toeplitz or boundary.transform == "cosine")
@@ -151,7 +151,7 @@ def _axis(blur: Blur, axis: int, factor: np.ndarray, dtype: np.dtype, device: De
 
 
 def _joined(parts: list[Svd], shape: tuple[int, int], dtype: np.dtype) -> Svd:
-    """The decomposition of the whole matrix from those of its even and its odd part."""
+    """Return the decomposition of a centrosymmetric matrix from those of its even and odd parts."""
     (u, s, v), (u_odd, s_odd, v_odd) = parts
     right = _whole_on_gpu(v, v_odd, shape[1], dtype)
     left = right if u is v else _whole_on_gpu(u, u_odd, shape[0], dtype)
@@ -159,7 +159,7 @@ def _joined(parts: list[Svd], shape: tuple[int, int], dtype: np.dtype) -> Svd:
 
 
 def _reversible(factor: np.ndarray) -> np.ndarray:
-    """A PSF factor, exactly symmetric if it is so to rounding."""
+    """Return a PSF factor, made exactly symmetric if it is symmetric to rounding."""
     symmetric = (factor + factor[::-1]) / 2
     return symmetric if np.abs(factor - symmetric).max() <= _ROUNDING * np.abs(factor).max() else factor
 
@@ -167,16 +167,17 @@ def _reversible(factor: np.ndarray) -> np.ndarray:
 class _AxisSvd:
     """A = U diag(values) Vᵀ for one axis of the image, U (M, M), V (P, M), applied to images.
 
-    If A is centrosymmetric, U and V are [E; O] of an even and an odd part, and every product is two
-    of half the size on the sums and differences of opposite pixels.
+    If A is centrosymmetric, U and V have the form [E; O] with an even and an odd part. Every product then splits into
+    two of half the size, on sums and differences of opposite pixels.
 
     Parameters
     ----------
     parts : list of (U, values, V)
-        Of A, or of its even and its odd part.
+        The decomposition of A, or those of its even and odd parts.
     shape : (int, int)
-        Of A.
+        Shape (M, P) of A.
     dtype : dtype
+        Dtype of U and V as stored.
     """
 
     def __init__(self, parts: list[Svd], shape: tuple[int, int], dtype: np.dtype) -> None:
@@ -190,18 +191,18 @@ class _AxisSvd:
         self._sizes = shape
 
     def left_t(self, x: Array, axis: int) -> Array:
-        """Uᵀ along `axis` (-1 or -2), M values to M."""
+        """Apply Uᵀ along `axis` (-1 or -2), from M values to M."""
         if not self._split:
             return _product(self._u[0].T, x, axis)
         parts = zip(self._u, _fold(x, axis), strict=True)
         return get_xp(x).concatenate([_product(u.T, part, axis) for u, part in parts], axis=axis)
 
     def left(self, x: Array, axis: int) -> Array:
-        """U along `axis`, M values to M."""
+        """Apply U along `axis`, from M values to M."""
         return self._synthesise(x, self._u, axis, self._sizes[0])
 
     def right(self, x: Array, axis: int) -> Array:
-        """V along `axis`, M values to P."""
+        """Apply V along `axis`, from M values to P."""
         return self._synthesise(x, self._v, axis, self._sizes[1])
 
     def _synthesise(self, x: Array, basis: list[Array], axis: int, size: int) -> Array:
@@ -212,12 +213,12 @@ class _AxisSvd:
 
 
 def _product(b: Array, x: Array, axis: int) -> Array:
-    """The matrix b applied along `axis` of images."""
+    """Apply the matrix b along `axis` (-1 or -2) of images."""
     return product(b, x) if axis == -2 else product(x, b.T)
 
 
 def _fold(x: Array, axis: int) -> list[Array]:
-    """The even and odd parts along `axis`, as halves in orthonormal coordinates."""
+    """Return the even and odd parts of x along `axis`, as halves in orthonormal coordinates."""
     if axis == -1:
         return [part[..., 0] for part in _fold(x[..., None], -2)]
     n, half = x.shape[-2], x.shape[-2] // 2
@@ -234,7 +235,7 @@ def _fold(x: Array, axis: int) -> list[Array]:
 
 
 def _unfold(even: Array, odd: Array, axis: int, n: int) -> Array:
-    """The inverse, and transpose, of `_fold`."""
+    """Return x from its even and odd parts: the inverse and transpose of `_fold`."""
     if axis == -1:
         return _unfold(even[..., None], odd[..., None], -2, n)[..., 0]
     x, half = get_xp(even).empty((*even.shape[:-2], n, even.shape[-1]), even.dtype), n // 2
@@ -251,8 +252,11 @@ def _unfold(even: Array, odd: Array, axis: int, n: int) -> Array:
 
 
 def _svd(a: Array, symmetric: bool, flipped: bool) -> Svd:
-    """U (M, M), s (M,), V (P, M) with A = U diag(s) Vᵀ; by a symmetric eigenproblem, with s of either sign, where A is
-    symmetric or, `flipped`, upside down."""
+    """Return U (M, M), s (M,) and V (P, M) with A = U diag(s) Vᵀ.
+
+    If A is symmetric or, for `flipped`, becomes symmetric by reversing its rows, a symmetric eigenproblem is solved; s
+    then has values of either sign.
+    """
     xp = get_xp(a)
     if symmetric:
         s, q = xp.linalg.eigh(a)
@@ -265,18 +269,18 @@ def _svd(a: Array, symmetric: bool, flipped: bool) -> Svd:
 
 
 def _parts_on_gpu(factor: np.ndarray, pixel: np.ndarray, weight: np.ndarray, shape: Shape, split: bool) -> list[Array]:
-    """The blur of one axis as a float64 matrix, or its even-to-even and odd-to-odd parts.
+    """Return the blur of one axis as a float64 matrix on the GPU, or its even-to-even and odd-to-odd parts.
 
     Parameters
     ----------
     factor : (m,) array
         The PSF along the axis.
     pixel, weight : (M + m - 1, 2) arrays
-        What each place that it reaches reads of the scene: see `deblur.operators.normal.two_a_place`.
+        Scene pixels and weights of each place that the blur reads: see `deblur.operators.normal.two_a_place`.
     shape : (M, P)
-        Of the matrix.
+        Shape of the matrix.
     split : bool
-        It is centrosymmetric.
+        Whether the matrix is centrosymmetric and is to be split.
     """
     rows, cols = shape
     halves = (rows // 2, cols // 2)
@@ -289,16 +293,16 @@ def _parts_on_gpu(factor: np.ndarray, pixel: np.ndarray, weight: np.ndarray, sha
 
 
 def _whole_on_gpu(even: Array, odd: Array, n: int, dtype: np.dtype) -> Array:
-    """The columns of an even and an odd part's bases, float64, as vectors of `n` pixels, (n, columns)."""
+    """Return the basis vectors of `n` pixels (n, columns) from float64 bases of the even and the odd part."""
     columns = even.shape[1] + odd.shape[1]
     out = cupy.empty((n, columns), dtype)
-    even, odd = (cupy.ascontiguousarray(x.T) for x in (even, odd))  # as the library leaves them
+    even, odd = (cupy.ascontiguousarray(x.T) for x in (even, odd))  # the library leaves them in column order
     args = (even, odd, out, n, columns, len(even), math.sqrt(0.5))
     kernels.spread("kronecker", "whole", out.size, *args, dtype=dtype)
     return out
 
 
 def _launch(name: str, first: Array, second: Array, third: Array, pairs: int, n: int) -> None:
-    """A kernel over pairs of the `n` rows of images."""
+    """Launch a kernel over the pairs of opposite rows of images with `n` rows."""
     args = (first, second, third, pairs, n, first.shape[-1], math.sqrt(0.5))
     kernels.spread("kronecker", name, pairs, *args, dtype=first.dtype)

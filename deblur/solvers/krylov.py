@@ -1,4 +1,4 @@
-"""Krylov spaces: GMRES, and the Golub-Kahan bidiagonalisation, each for a stack of right-hand sides at once.
+"""Krylov methods: GMRES and Golub-Kahan bidiagonalisation, each for a stack of right-hand sides at once.
 
 Conjugate gradients are in `deblur.linalg.krylov`.
 """
@@ -16,25 +16,25 @@ from ..graphs import Repeated
 from ..operators.operator import Operator
 from ..vector_ops import Record, frame_vectors
 
-_BLOCK = 16  # basis vectors are allocated in blocks of this many
+_BLOCK = 16  # number of basis vectors that are allocated at once
 
 
 def gmres(
     product: Map, precondition: Map, c: Array, finished: Callable[[int, np.ndarray], bool], limit: int, capture: bool
 ) -> tuple[Array, int]:
-    """GMRES with right preconditioning for a stack of right-hand sides, one Krylov space each.
+    """Solve with GMRES and right preconditioning for a stack of right-hand sides, each with its own Krylov space.
 
     Parameters
     ----------
     product, precondition : callable
-        (k, n) to (k, n).
+        Maps from (k, n) to (k, n).
     c : (k, n) array
     finished : callable
-        Called with (iteration, residual norms (k,)); True ends the iteration.
+        ``finished(iteration, residual norms (k,))``; True ends the iteration.
     limit : int
-        Most iterations.
+        Largest number of iterations.
     capture : bool
-        Whether both, on a GPU, may be captured as a graph: they read nothing back, and keep what they use.
+        Whether a GPU may capture both callables as a graph: they read nothing back and reuse their memory.
 
     Returns
     -------
@@ -47,11 +47,11 @@ def gmres(
         return product(precondition(v))
 
     step = Repeated(both, 2) if capture else both
-    # The small matrices live on the host in float64: a few numbers an iteration. With the row w that begins with 1 and
-    # has w H = 0 for the Hessenberg matrix H, the residual is ‖c‖ / ‖w‖.
+    # The small matrices live on the host in float64: an iteration reads few numbers. For the row w that begins with 1
+    # and satisfies w H = 0 with the Hessenberg matrix H, the residual norm is ‖c‖ / ‖w‖.
     hessenberg, w, j = np.zeros((k, limit + 1, limit)), np.eye(1, limit + 1).repeat(k, axis=0), 0
     while not finished(j, basis.norm / np.linalg.norm(w, axis=1)) and j < limit:
-        # A frame whose space is exhausted (norm 0) goes on with zeros, which change nothing.
+        # A frame whose Krylov space is exhausted (norm 0) continues with zeros, which change nothing.
         hessenberg[:, : j + 2, j] = column = basis.orthogonalise(step(basis.grow()))
         seen = (column[:, :-1] * w[:, : j + 1]).sum(axis=1)
         w[:, j + 1] = (-seen / np.maximum(column[:, -1], 1e-100)).clip(-1e150, 1e150)
@@ -64,32 +64,32 @@ def gmres(
 
 
 class _Basis:
-    """An orthonormal basis for each frame, grown vector by vector from `c` (k, n) on.
+    """An orthonormal basis for each frame, which grows vector by vector, starting from `c` (k, n).
 
     Attributes
     ----------
     norm : (k,) array
-        Of `c`, on the host.
+        Norms of `c`, on the host.
     """
 
     def __init__(self, c: Array, limit: int) -> None:
         (k, n), xp = c.shape, get_xp(c)
         self._ops = frame_vectors(c, k, n, limit + 1)
         self._all, self._count = xp.empty((k, limit + 1, n), c.dtype), 0
-        # The squared norm of what the basis does not hold of the last vector, and the coefficients of two projections.
+        # The squared norm of the last vector's remainder outside the basis, and the coefficients of two projections.
         self._report = xp.zeros((2 * (limit + 1) + 1, k))
         self._rest = self._ops.subtract(c.copy(), self._all, self._report[:0], self._report[0])
         self.norm = np.sqrt(asnumpy(self._report[0]))
 
     def grow(self) -> Array:
-        """Take what the basis does not hold of the last vector, with norm 1, into it; (k, n)."""
+        """Normalise the last vector's remainder, add it to the basis, and return it, (k, n)."""
         v = self._all[:, self._count]
         self._ops.scale(self._rest, self._report[0], v)
         self._count += 1
         return v
 
     def orthogonalise(self, w: Array) -> np.ndarray:
-        """Subtract from `w` its projection; (k, count + 1) coefficients, the norm of the rest last."""
+        """Subtract from `w` its projection; return the coefficients (k, count + 1), the norm of the remainder last."""
         j, w = self._count, get_xp(w).ascontiguousarray(w)
         for turn in (1, 2):  # classical Gram-Schmidt, twice
             h = self._report[turn : 2 * j + 1 : 2]
@@ -99,7 +99,7 @@ class _Basis:
         return np.concatenate([found[1::2] + found[2::2], np.sqrt(found[:1])]).T
 
     def combination(self, y: np.ndarray) -> Array:
-        """Σ y_i v_i, for y (k, count) on the host."""
+        """Return Σ y_i v_i over the basis vectors v_i, for y (k, count) on the host."""
         xp = get_xp(self._all)
         return self._ops.subtract(xp.zeros_like(self._rest), self._all, xp.asarray(np.ascontiguousarray(-y.T)))
 
@@ -111,12 +111,12 @@ class Bidiagonalization:
     ----------
     operator : Operator
     g : (k, M, N) or (k, C, M, N) array
-        The images, with channels where the operator joins them; each has a bidiagonalisation of its own, and
-        all advance together.
+        The images, with channels if the operator mixes them. Each has its own bidiagonalisation, and all advance
+        together.
     keep : bool
-        Keep both bases and orthogonalise against them. False keeps no basis:
-        B then comes from the short recurrences alone, which is enough for
-        quadrature (the spectral measure of g), not for solutions. On a GPU a step
+        Whether to keep both bases and orthogonalise against them. Without bases, B
+        comes from the short recurrences alone. This is accurate enough for
+        quadrature (the spectral measure of g), but not for solutions. On a GPU a step
         without bases is captured once and replayed.
 
     Attributes
@@ -124,24 +124,24 @@ class Bidiagonalization:
     steps : int
         Steps taken.
     norm : float
-        The largest of both so far; ‖H‖ is at least that.
+        The largest entry of B so far, a lower bound of ‖H‖.
     alphas, betas : list of (k,) ndarray
-        α_1 … α_{steps + 1} and β_1 … β_{steps + 1}, zero from where a frame's Krylov space is exhausted.
+        α_1 … α_{steps + 1} and β_1 … β_{steps + 1}; zero once a frame's Krylov space is exhausted.
     """
 
     def __init__(self, operator: Operator, g: Array, keep: bool = True) -> None:
         k, xp = len(g), get_xp(g)
         self._operator, self._keep = operator, keep
-        # Side 0 is images, side 1 scenes: the last vector of each, and where `keep`, both bases.
+        # Side 0 has the images and side 1 the scenes: the last vector of each and, with `keep`, both bases.
         self._shapes = (g.shape[1:], (*g.shape[1 : -len(operator.image_shape)], *operator.scene_shape))
         sizes = [math.prod(shape) for shape in self._shapes]
         self._last = [xp.empty((k, n), g.dtype) for n in sizes]
         self._bases: tuple[list[Array], list[Array]] = ([], [])
-        # Of an operator with one PSF the FFT plans are cached, so that a step can be captured.
+        # The FFT plans of an operator with one PSF are cached, so a step can be captured.
         self._ops = frame_vectors(g, k, max(sizes), _BLOCK, lambda: not keep and operator.shift_invariant is not None)
         self._squared, self._h = xp.zeros(k), xp.zeros((_BLOCK, k))
         self._record, self._tiny = Record(k, xp), 8 * float(np.finfo(g.dtype).eps)
-        self.steps, self._submitted = 0, 0  # steps whose norms were read, and those that the device was given
+        self.steps, self._submitted = 0, 0  # steps whose norms were read, and steps submitted to the device
         self._recur(0, g, None)
         self._settle(0, first=True)
         self._recur(1, operator.adjoint(self._images(0)), None)
@@ -150,11 +150,11 @@ class Bidiagonalization:
         self.betas, self.alphas, self.norm = [beta.copy()], [alpha.copy()], float(alpha.max())
 
     def advance(self, count: int = 1) -> None:
-        """So many steps, at least one, or until every frame's Krylov space is exhausted.
+        """Take `count` steps, at least one, unless every frame's Krylov space is exhausted before.
 
-        A step is a product with H and one with Hᵀ.
+        A step costs one product with H and one with Hᵀ.
         """
-        # The host reads a GPU's norms as rarely as it can.
+        # The host reads a GPU's norms as rarely as possible.
         together = Record.LOG if is_cupy(self._squared) else 1
         last = self.steps + count
         while self.steps < last:
@@ -171,12 +171,12 @@ class Bidiagonalization:
                 self.steps += 1
 
     def ahead(self, count: int) -> None:
-        """Let a GPU begin with so many steps to come."""
+        """Let a GPU begin with `count` further steps, without waiting for it."""
         if is_cupy(self._squared) and not (self.steps and self.exhausted):
             self._submit(count)
 
     def _submit(self, count: int) -> None:
-        """Give so many of the steps to come to the device."""
+        """Submit up to `count` further steps to the device."""
         while self._submitted < self.steps + min(count, Record.LOG):
             self._ops.loop(self._advance)
             self._submitted += 1
@@ -196,13 +196,13 @@ class Bidiagonalization:
         return self._last[side].reshape(-1, *self._shapes[side])
 
     def _recur(self, side: int, x: Array, old: Array | None) -> None:
-        """The product less α (β) times the vector before."""
-        if self._keep and old is not None:  # the vector before is in the basis and stays there
+        """Subtract α (or β) times the previous vector from the product x."""
+        if self._keep and old is not None:  # the previous vector belongs to the basis and must stay
             self._last[side] = get_xp(x).empty(old.shape, old.dtype)
         self._ops.recur(self._last[side], x, self._record.norms[1 - side], old, self._squared)
 
     def _settle(self, side: int, first: bool = False) -> None:
-        """Divide a vector by its norm, and take it into the basis."""
+        """Divide the last vector by its norm, and add it to the basis."""
         out = w = self._last[side]
         self._ops.settle(self._squared, self._tiny, side, first, self._record)
         if self._keep:
@@ -215,26 +215,26 @@ class Bidiagonalization:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every frame's Krylov space is used up: the small problem is then the whole problem."""
+        """Whether the Krylov space of every frame is exhausted: the small problem then equals the whole one."""
         return self.ended(slice(None))
 
     def ended(self, frames: slice) -> bool:
-        """`exhausted`, of some frames."""
+        """Return whether the Krylov spaces of some frames are exhausted."""
         return bool(np.all((self.alphas[-1][frames] == 0) | (self.betas[-1][frames] == 0)))
 
     def matrices(self) -> np.ndarray:
-        """B of every frame, (k, steps + 1, steps), float64."""
+        """Return B of every frame, (k, steps + 1, steps), in float64."""
         i = np.arange(self.steps)
         b = np.zeros((len(self.betas[0]), self.steps + 1, self.steps))
         b[:, i, i], b[:, i + 1, i] = np.array(self.alphas[: self.steps]).T, np.array(self.betas[1:]).T
         return b
 
     def residuals(self, lam: float) -> tuple[np.ndarray, np.ndarray]:
-        """‖Hᵀ(g − Hf) − λf‖ and ‖f‖ of every frame for f = V y at this λ, known without a product."""
+        """Return ‖Hᵀ(g − Hf) − λf‖ and ‖f‖ of every frame for the solution f = V y at λ, without a product with H."""
         left, sizes = np.zeros((2, len(self.betas[0])))
         a, b = np.array(self.alphas[: self.steps]).T, np.array(self.betas).T
         for frame in np.flatnonzero(self.alphas[0] * self.betas[0]):
-            # O(k): √λ u + B y = β₁ e₁ and Bᵀu = √λ y, in turn a row of each, are tridiagonal and never singular.
+            # O(k): the equations √λ u + B y = β₁ e₁ and Bᵀu = √λ y, with rows interleaved, are tridiagonal and regular.
             band = np.zeros((3, 2 * self.steps + 1))
             band[0, 1::2] = band[2, :-1:2] = a[frame]
             band[0, 2::2] = band[2, 1:-1:2] = b[frame, 1:]
@@ -244,13 +244,13 @@ class Bidiagonalization:
         return left, sizes
 
     def coefficients(self, lam: float) -> np.ndarray:
-        """y of every frame, (k, steps), float64: the small least-squares problem, with λ > 0, through its SVD."""
+        """Return y of every frame, (k, steps), in float64: the small Tikhonov solution for λ > 0, by an SVD."""
         p, s, qt = np.linalg.svd(self.matrices(), full_matrices=False)
         weights = s / (s * s + lam) * p[:, 0] * self.betas[0][:, None]
         return (weights[:, None] @ qt)[:, 0]
 
     def scene(self, lam: float) -> Array:
-        """f = V y, (k, P, Q) or (k, C, P, Q): the Tikhonov solution at this λ in the space spanned so far."""
+        """Return f = V y, (k, P, Q) or (k, C, P, Q): the Tikhonov solution for λ in the space spanned so far."""
         y = self.coefficients(lam)
         k, n, xp = len(y), self._last[1].shape[1], get_xp(self._squared)
         f = xp.zeros((k, n), self._last[1].dtype)
@@ -260,10 +260,10 @@ class Bidiagonalization:
         return f.reshape(k, *self._shapes[1])
 
     def measure(self, frames: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
-        """The spectral measure of g that B knows: Ritz values of HHᵀ and the squared parts of g at them.
+        """Return the spectral measure of g by B: Ritz values of HHᵀ, and the squared parts of g that belong to them.
 
-        Sums of a function of HHᵀ over it, Σ weight · φ(value), are the Gauss quadrature of
-        gᵀ φ(HHᵀ) g (Golub & von Matt, J. Comput. Graph. Stat. 6 (1997) 1-34). All frames together, or some.
+        Σ weight · φ(value) is the Gauss quadrature of gᵀ φ(HHᵀ) g for a function φ (Golub & von Matt, J. Comput. Graph.
+        Stat. 6 (1997) 1-34). The measures of the frames are concatenated.
         """
         values, weights = [], []
         for frame in range(len(self.betas[0]))[frames]:
@@ -278,5 +278,5 @@ class Bidiagonalization:
 
 
 def vectors(steps: int) -> int:
-    """Vectors that each basis has room for after so many steps."""
+    """Return the number of vectors that each basis has room for after `steps` steps."""
     return -(-(steps + 1) // _BLOCK) * _BLOCK

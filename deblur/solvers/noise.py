@@ -1,4 +1,4 @@
-"""The level of the noise in an image."""
+"""Estimates of the noise in an image: its level, its photon gain, and the part that an error of the PSF leaves."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ from ..problem import Problem
 from .start import filled, smoothed
 from .whittle import fitted_spectrum, scene_law
 
-_SIDES = (32, 16, 8, 4)  # of the blocks: the first of which three fit along each side
-_BLOCKS = 4096  # with more of them a frame is sampled
-_SHARE = 0.15  # of a block's frequencies: those at which a picture has least
-_PARTS = (0.5, 0.2, 0.05, 0.02)  # of the blocks, from most to least, that are taken to hold only noise
-_ALIKE = 0.99  # part of the blocks of pure noise that are kept to refine its power
-_CLIPPED = 1e-3  # part of the pixels at an end of the range: clipping, if more; a block may have it
+_SIDES = (32, 16, 8, 4)  # sides of blocks: the first one is used that fits three times along each side
+_BLOCKS = 4096  # a frame with more blocks is sampled
+_SHARE = 0.15  # share of a block's frequencies, the highest ones, where a picture has least power
+_PARTS = (0.5, 0.2, 0.05, 0.02)  # shares of the blocks, from largest to least, that may hold only noise
+_ALIKE = 0.99  # share of the blocks of pure noise that refine the estimate of its power
+_CLIPPED = 1e-3  # share of pixels at an end of the range above which they count as clipped, in the image or a block
 _BAND = (0.18, 0.3)  # middle frequencies, in cycles per pixel
-_WRONG = 1.2  # power at a PSF's zeros over that of the quietest blocks from which the PSF is wrong
-_COLOURED = 1.2  # power at fine over that at middle frequencies above which noise has no single level
+_WRONG = 1.2  # ratio of the power at a PSF's zeros to that of the quietest blocks above which the PSF is wrong
+_COLOURED = 1.2  # ratio of the power at fine to that at middle frequencies above which noise has no single level
 
 
 def estimate_noise(g: Array, psf: Array | None = None, axes: int = 2) -> float:
-    """The standard deviation of white noise in an image, from where the picture has least.
+    """Return the standard deviation of white noise in an image, estimated where the picture is quietest.
 
-    The image is cut into blocks of 32 x 32 pixels, and each block gives its power at the finest frequencies. In the
-    quietest blocks this is the power of the noise: their quantiles are divided by those of pure noise [1]_. Blocks
-    with clipped pixels do not count. A PSF that leaves next to nothing of some frequencies shows the noise there, under
-    any texture, by the fit of `psf_error`.
+    The image is cut into blocks of 32 x 32 pixels, and the power at the finest frequencies is computed for each block.
+    In the quietest blocks this is the power of the noise: quantiles over the blocks are divided by those of pure
+    noise [1]_. Blocks with clipped pixels do not count. If a PSF removes some frequencies almost entirely, the power
+    there is noise, whatever the texture; the fit of `psf_error` reads it.
 
     Parameters
     ----------
     g : (..., M, N) array
-        An image, or frames with the same noise (their root mean square is returned).
+        An image, or frames with the same noise (the root mean square is returned). NumPy or CuPy, real.
     psf : (m, n) array, optional
-        Of the blur, if it is known.
+        The PSF of the blur, if it is known; used for images only.
     axes : int
-        Of space. Volumes are frames, their slices; of lines the noise is the scatter of their third differences.
+        Axes of space. Volumes are taken as frames, their slices. For lines, third differences show the noise.
 
     Returns
     -------
     float
-        In the units of `g`; 0 for an image without fine detail, such as a constant one.
+        The level, in the units of `g`; 0 for an image without fine detail, such as a constant one.
 
     Raises
     ------
     ValueError
-        If a side is under 4 pixels, `g` is not finite, or its noise is stronger at fine than at middle frequencies, as
-        in sharpened images: it has no single level then.
+        If a side is under 4 pixels, if `g` is not finite or `psf` is not two-dimensional, or if the noise is stronger
+        at fine than at middle frequencies, as in sharpened images, so that it has no single level.
 
     Notes
     -----
-    The estimate is too large where the blur is slight, texture is everywhere and the noise weak, and too small where
+    The estimate is too large if the blur is slight, texture is everywhere and the noise is weak. It is too small if
     the noise lacks fine frequencies (JPEG, demosaicing). ``benchmarks/bench_noise.py`` measures the accuracy.
 
     References
@@ -71,28 +71,28 @@ def estimate_noise(g: Array, psf: Array | None = None, axes: int = 2) -> float:
     level, colour = _measured(g, psf, axes)
     if colour > _COLOURED:
         raise ValueError(
-            f"the noise has {colour:.2g} times the power at fine frequencies that it has at middle ones, as in a "
-            "sharpened picture, and no one level; give noise=..., or the picture before it was sharpened"
+            f"the noise has {colour:.2g} times as much power at fine as at middle frequencies, as in a sharpened "
+            "picture, so it has no single level; give noise=..., or the picture before it was sharpened"
         )
     return level
 
 
 def noise_level(g: Array, psf: Array | None = None, axes: int = 2) -> float:
-    """`estimate_noise` without the check of the noise's colour, for uses that need its size only."""
+    """Return the level as `estimate_noise` does, without its check of the noise's colour."""
     return _measured(g, psf, axes)[0]
 
 
 def shows_noise(g: Array, axes: int) -> bool:
-    """Whether images, of so many axes of space, are large enough for an estimate of their noise."""
+    """Return whether images of `axes` axes of space are large enough for an estimate of their noise."""
     return min(g.shape[-min(axes, 2) :]) >= _SIDES[-1]
 
 
 def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
-    """Standard deviation of the noise of all frames, and the median of its colour over them."""
+    """Return the standard deviation of the noise of all frames, and the median of its colour over the frames."""
     g, power_of_two = _unit(g)
     if check_count(axes, "axes") == 1:
         scatter = abs(np.diff(asnumpy(g).astype(np.float64), 3, axis=-1)) / math.sqrt(20)
-        scatter = scatter[scatter > 1e-12 * largest(g)]  # as of blocks: values that are all the same hold no noise
+        scatter = scatter[scatter > 1e-12 * largest(g)]  # equal values hold no noise, as with blocks
         return shifted(1.4826 * float(np.median(scatter)) if scatter.size else 0.0, power_of_two), 1.0
     blocks, freedom = _noise_blocks(g, _SIDES)
     frames = [frame for frame in blocks if frame.size]
@@ -108,7 +108,7 @@ def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
 
 
 def _unit(g: Array) -> tuple[Array, int]:
-    """An image whose squares neither overflow nor vanish, and the power of two that it was divided by."""
+    """Return the image, divided by a power of two so that squares neither overflow nor vanish, and its exponent."""
     g = as_real(g, "the image")
     mantissa, exponent = math.frexp(largest(g))
     if not math.isfinite(mantissa):
@@ -124,9 +124,9 @@ def _psf_for(g: Array, psf: Array) -> np.ndarray:
 
 
 def _noise_blocks(g: Array, sides: tuple[int, ...]) -> tuple[list[np.ndarray], float]:
-    """(the blocks of each frame that show noise, shape of the gamma distribution of pure noise), of a checked image.
+    """Return the blocks of each frame that show noise, and the shape of the gamma distribution of pure noise.
 
-    Of the n blocks of a frame an array (3, n): mean values, and powers at middle and at the least frequencies.
+    The n blocks of a frame are an array (3, n): mean values, power at middle and power at the finest frequencies.
     """
     if g.ndim < 2 or not shows_noise(g, 2):
         raise ValueError(f"the noise of {g.shape} pixels cannot be estimated: give noise=..., or 4 x 4 pixels or more")
@@ -137,7 +137,7 @@ def _noise_blocks(g: Array, sides: tuple[int, ...]) -> tuple[list[np.ndarray], f
     band = (squares > _BAND[0] ** 2) & (squares < _BAND[1] ** 2)
     least = squares >= np.quantile(squares, 1 - _SHARE)
     freedom = _freedom(window, least)
-    # The mean power over the frequencies of a mask, as a product with real and imaginary parts.
+    # The mean power over the frequencies of a mask is a product with squared real and imaginary parts.
     masks = np.stack([np.repeat(at.ravel() / at.sum(), 2) for at in (band, least)], axis=1)
     xp = get_xp(g)
     masks, window, share = map(xp.asarray, (masks, window, np.full(side * side, 1 / side**2)))
@@ -150,13 +150,13 @@ def _noise_blocks(g: Array, sides: tuple[int, ...]) -> tuple[list[np.ndarray], f
         combined(blocks, outer(means, xp.asarray(np.ones(side * side))).reshape(blocks.shape), b=-1, out=blocks)
         parts = get_fft(xp).rfft2(combined(blocks, by=window, out=blocks)).view(np.float64)
         of_band, of_least = asnumpy(combined(parts, by=parts, out=parts).reshape(len(blocks), -1) @ masks).T
-        some = some & (of_least > smallest)  # what is smaller belongs to clipped or painted areas
+        some = some & (of_least > smallest)  # less power than this belongs to clipped or painted areas
         found.append(np.stack([asnumpy(means), of_band, of_least])[:, some])
     return found, freedom
 
 
 def _sampled(g: Array, side: int) -> Array:
-    """Blocks (n, side, side) of a frame: they overlap by half, or come from some strips of a large frame."""
+    """Return blocks (n, side, side) of a frame, overlapping by half, or from some strips of a large frame."""
     rows, cols = (n // side for n in g.shape)
     every = rows * cols // _BLOCKS
     shifts = [0] if every else [0, side // 2]
@@ -170,7 +170,7 @@ def _sampled(g: Array, side: int) -> Array:
 
 
 def _unclipped(blocks: Array) -> np.ndarray:
-    """Which blocks (n, side, side) have hardly a clipped pixel, if they are enough; all otherwise."""
+    """Return which blocks (n, side, side) have hardly any clipped pixel; all blocks if too few have."""
     count, size = len(blocks), blocks[0].size
     limits = float(blocks.min()), float(blocks.max())
     ends = [asnumpy(totals(alike(blocks, end))) / size for end in limits]
@@ -185,15 +185,15 @@ class NoiseModel(NamedTuple):
     Attributes
     ----------
     gain : float
-        Of photon noise: variance over value.
+        Variance of photon noise over the value, in units of the image.
     read : float
-        Standard deviation of what does not depend on the light.
+        Standard deviation of the noise that does not depend on the light.
     psf_error : float
-        ε, the size of the PSF's error relative to its sum; see `psf_error`.
+        ε, the PSF's error relative to its sum; see `psf_error`.
     uncertainty : float
-        Of ε; infinite where nothing can be read off, or where an error of the PSF alone would leave less.
+        Uncertainty of ε; infinite if ε cannot be estimated, or if such an error alone would leave less than `left`.
     left : float
-        Standard deviation of what the PSF's error leaves at frequencies above 0.1 cycles per pixel.
+        Standard deviation of the residual that the PSF's error leaves at frequencies above 0.1 cycles per pixel.
     light : float
         Mean value of the image.
     """
@@ -207,39 +207,43 @@ class NoiseModel(NamedTuple):
 
     @property
     def level(self) -> float:
-        """Standard deviation of all noise, for the mean light."""
+        """Standard deviation of all noise at the mean light, in units of the image."""
         return math.sqrt(self.gain * self.light + self.read**2 + self.left**2)
 
     @property
     def share(self) -> float:
-        """The part of all noise that the PSF's error leaves."""
+        """Share of the variance of all noise that the PSF's error causes."""
         return (self.left / self.level) ** 2 if self.left else 0.0
 
     @property
     def lam(self) -> float:
-        """What the PSF's error adds to λ: ε², or if it was read off its `share` of at most 0.1² (docs/worth.md)."""
+        """Part of λ that allows for the PSF's error, relative to the squared sum of the PSF.
+
+        It is ε² if ε was given. If ε was estimated, it is ε² times `share`, with ε limited to 0.1 unless it exceeds
+        0.3, as for JPEG (docs/worth.md).
+        """
         likely = self.psf_error if self.psf_error > 0.3 else min(self.psf_error, 0.1)  # 0.3: JPEG
         return self.share * likely**2 if self.uncertainty else self.psf_error**2
 
     def __str__(self) -> str:
         words = f"standard deviation {self.read:.2g}"
         if self.gain:
-            words += f"; photon gain {self.gain:.2g}: pixels are weighed by the inverse of their variance"
+            words += f"; photon gain {self.gain:.2g}: pixels are weighted by their inverse variance"
         if self.left and math.isinf(self.uncertainty):
-            words += f"; a blur by this PSF leaves {self.left:.2g} unexplained, in some places most of it"
+            words += f"; a blur by this PSF leaves {self.left:.2g} unexplained, in some places most of the variance"
             return f"{words}: are the values proportional to light (see gamma), and is no light clipped?"
         if self.psf_error:
-            source = f"±{self.uncertainty:.1g}, read off the image" if self.uncertainty else "given"
+            source = f"±{self.uncertainty:.1g}, estimated from the image" if self.uncertainty else "given"
             words += f"; error of the PSF {self.psf_error:.2g} of its sum ({source}) leaves {self.left:.2g}"
-        again = "; JPEG leaves the same; else measure the PSF again, or try deblur.psf.refine"
+        again = "; JPEG has the same effect; otherwise measure the PSF again, or try deblur.psf.refine"
         return words + again * (self.psf_error > 0.05)
 
     def scaled(self, by: int) -> NoiseModel:
-        """The model of the image times 2^by."""
+        """Return the model of the image times 2^by."""
         return self._replace(**{x: shifted(getattr(self, x), by) for x in ("gain", "read", "left", "light")})
 
     def coloured(self, white: Array) -> Array:
-        """White noise (..., M, N) with this noise's spectrum: the PSF's error leaves a part of the scene's."""
+        """Turn white noise (..., M, N) into noise with this model's spectrum, part of which is that of a scene."""
         if not self.left:
             return white
         (m, n), xp = white.shape[-2:], get_xp(white)
@@ -248,42 +252,43 @@ class NoiseModel(NamedTuple):
         return Torus((m, n), Device.of(white)).filter(white, by.astype(white.dtype))
 
     def variance(self, image: Array) -> Array:
-        """The variance of each pixel of an image (..., M, N), by the image smoothed a little."""
+        """Return the variance of each pixel of an image (..., M, N), taken from the slightly smoothed image."""
         image = as_real(image, "the image")
         line = np.array([self.gain, self.read**2 + self.left**2], image.dtype)
         return pixelwise(lambda xp, light, gain, rest: gain * xp.maximum(light, 0) + rest, smoothed(image), *line)
 
     def weights(self, image: Array) -> Array:
-        """Weights, one in the mean, that make an image's noise uniform: ``weights=`` of `deblur.reconstruct`."""
+        """Return weights with mean one that make an image's noise uniform, for ``weights=`` of `deblur.reconstruct`."""
         variance = self.variance(image)
-        # Where hardly any photon was counted one is assumed: a square overstates how certain darkness is.
+        # Where hardly any photon was counted, one is assumed: the model would be too certain of darkness.
         weights = 1 / get_xp(variance).maximum(variance, max(self.gain**2, 1e-6 * float(variance.max())) or 1.0)
         return (weights / weights.mean()).astype(variance.dtype)
 
 
 def estimate_noise_model(g: Array) -> NoiseModel:
-    """Photon gain and read noise of an image, from how the noise of its quiet parts grows with their brightness.
+    """Return photon gain and read noise of an image, from the noise of quiet areas of different brightness.
 
     Parameters
     ----------
     g : (..., M, N) array
-        An image, or frames with the same noise, in units of light (0 is black).
+        An image, or frames with the same noise, in units of light (0 is black). NumPy or CuPy.
 
     Returns
     -------
     NoiseModel
+        With `gain` and `read` alone; both are 0 for an image without fine detail.
 
     Raises
     ------
     ValueError
-        As `estimate_noise`, but for the colour of the noise.
+        If a side is under 4 pixels, or `g` is not finite.
 
     Notes
     -----
-    The blocks of `estimate_noise` are sorted by brightness. The quietest blocks of each part give its variance, and a
-    line without negative coefficients is fitted by least squares that weigh a part less if it lies above the line,
-    since picture detail only adds variance [1]_. The read noise is at least that of rounding. The line then equalises
-    the blocks within each part.
+    The blocks of `estimate_noise` are sorted by brightness and divided into parts. The quietest blocks of each part
+    give its variance. A line without negative coefficients is fitted by least squares; a part above the line has less
+    weight, since picture detail only adds variance [1]_. The read noise is at least that of rounding. The line then
+    equalises the blocks within each part, and the fit is repeated.
 
     References
     ----------
@@ -314,29 +319,30 @@ def estimate_noise_model(g: Array) -> NoiseModel:
 
 
 def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, float]:
-    """How wrong a PSF is, relative to its sum, and how uncertain that is, from the power spectrum of a blurred image.
+    """Return the relative error of a PSF and its uncertainty, from the power spectrum of a blurred image.
 
-    Where a blur leaves next to nothing of a frequency, a wrong PSF leaves a part of the picture. The power of tapered
-    windows is fitted by P(k) = S(k) (|ĥ(k)|² + ε²) + σ², S smooth, by Whittle's likelihood [1]_ (docs/worth.md).
+    If a blur removes a frequency almost entirely, a wrong PSF leaves a part of the picture there. The power of tapered
+    windows is fitted by P(k) = S(k) (|ĥ(k)|² + ε²) + σ², with S smooth, by Whittle's likelihood [1]_ (docs/worth.md).
 
     Parameters
     ----------
     g : (..., M, N) array
-        The blurred image, or frames blurred alike; NumPy or CuPy. Some windows of it are read.
+        The blurred image, or frames with the same blur; NumPy or CuPy. Some windows of it are read.
     psf : (m, n) array
+        The PSF; its sum does not matter.
     noise : float, optional
-        Standard deviation of white noise in the units of `g`, if it is known.
+        Standard deviation of white noise, in the units of `g`, if it is known.
 
     Returns
     -------
     epsilon, uncertainty : float
-        ε is 0 if an exact PSF explains the image as well. The uncertainty is infinite if the image is too small for
-        the PSF, or too flat.
+        ε, relative to the sum of the PSF, and its standard deviation. ε is 0 if an exact PSF explains the image as
+        well. The uncertainty is infinite if the image is too small for the PSF, or too flat.
 
     Raises
     ------
     ValueError
-        If the image is not finite.
+        If the image is not finite, `psf` is not two-dimensional, or `noise` is negative or not finite.
 
     References
     ----------
@@ -348,11 +354,11 @@ def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, 
 
 
 def weighed(problem: Problem, g: Array, noise: float | None, error: float | None) -> Problem:
-    """The problem with the noise of its frames (k, c, M, N), as far as it is not given.
+    """Return the problem with a noise model of frames (k, c, M, N) and, for photon noise, with weights.
 
-    The linear formula needs only what an error of the PSF leaves, which is read off images of two axes.
-    Photon noise with five times the variance of the dark, and more than an error of the PSF leaves, gets weights: the
-    inverse of its variance at each pixel [1]_.
+    The linear formula needs only the residual of the PSF's error, which is estimated for images of two axes. The caller
+    may give the level of the noise, or ε. Photon noise is weighted by the inverse of its variance at each pixel [1]_ if
+    that variance exceeds five times the read noise's and the variance that the PSF's error leaves.
 
     References
     ----------
@@ -381,7 +387,7 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
 
 
 def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: float | None = None) -> NoiseModel:
-    """`psf_error` with the noise that the error leaves in the image; for a checked image."""
+    """Return a noise model with the PSF's error, as `psf_error` estimates it, and its residual; for a checked image."""
     fit = fitted_spectrum(g, psf)
     if fit is None:
         return NoiseModel(0.0, noise or 0.0, 0.0, math.inf)
@@ -390,8 +396,8 @@ def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: floa
     square, white = np.exp(wrong[-2:]).tolist()
     if error is None:
         gained = 2 * (found.fitted(means, noise, 0.0, wrong)[1] - loss) / scatter
-        gained *= float(total(abs(g))) ** 2 / (g.size * float(squares(g)))  # few lights have few independent powers
-        # What is uncertain counts less. Noise of a measured PSF lifts |ĥ|² too: ε is read a tenth too small.
+        gained *= float(total(abs(g))) ** 2 / (g.size * float(squares(g)))  # an image of few lights has fewer powers
+        # An uncertain ε counts less. Noise of a measured PSF raises |ĥ|², too: ε is estimated a tenth too small.
         square *= 1.2 * max(1 - (10 / gained) ** 2, 0.0) if gained > 0 else 0.0
     power = found.scene(wrong) * found.white * found.count
     fine, epsilon = float(power @ (scene_law(found.radius**2) > 0) / found.count.sum()), math.sqrt(square)
@@ -400,29 +406,29 @@ def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: floa
 
 
 def _freedom(window: np.ndarray, at: np.ndarray) -> float:
-    """The shape of the gamma distribution that the power of white noise at some frequencies nearly has."""
+    """Return the shape of the gamma distribution that approximates the power of white noise at frequencies `at`."""
     both = at | np.roll(at[::-1], 1, 0)
     full = np.concatenate([both, both[:, -2:0:-1]], axis=1).astype(float)
-    shared = abs(np.fft.fft2(window**2)) ** 2  # what two frequencies have in common
+    shared = abs(np.fft.fft2(window**2)) ** 2  # covariance of two frequencies
     pairs = np.fft.ifft2(abs(np.fft.fft2(full)) ** 2).real
     return full.sum() ** 2 / (2 * (shared * pairs).sum())
 
 
 def _quiet(of_block: np.ndarray, freedom: float) -> float:
-    """The noise's power, from the power of each block."""
-    # From sorted powers: quantiles by NumPy's functions take ten times as long for so few blocks.
+    """Return the power of the noise, from the power of each block."""
+    # Quantiles from sorted powers: NumPy's quantile takes ten times as long for so few blocks.
     ordered, count = np.sort(of_block), len(of_block)
     parts = [part for part in _PARTS if part * count >= 1] or [_PARTS[0]]
     *expected, middle, most = scipy.special.gammaincinv(freedom, [*parts, 0.5, _ALIKE]) / freedom
     quantiles = np.interp(np.multiply(parts, count - 1), np.arange(count), ordered)
     power = float((quantiles / expected).min())
-    # Where a clear part of the picture is quiet its blocks are known now; their median is more exact.
+    # If a clear part of the picture is quiet, its blocks are known now; their median is more exact.
     alike = int(np.searchsorted(ordered, power * most, "right"))
     return min(power, float(ordered[[(alike - 1) // 2, alike // 2]].mean() / middle)) if alike else power
 
 
 def _colour(middle: np.ndarray, least: np.ndarray, freedom: float) -> float:
-    """The noise's power at the least over that at middle frequencies, less four standard deviations: 1 if white."""
+    """Return the noise's power at the finest over that at middle frequencies, less four deviations; 1 if white."""
     both = middle + least
     quiet = both <= np.quantile(both, 0.1)
     chance = math.sqrt(2 / (freedom * float(quiet.sum())))
@@ -430,15 +436,16 @@ def _colour(middle: np.ndarray, least: np.ndarray, freedom: float) -> float:
 
 
 def check_noise(noise: float | None) -> float | None:
-    """`noise` itself, or ValueError if it is no level of noise."""
+    """Return `noise`, or raise ValueError if it is not a level of noise."""
     return None if noise is None else check_number(noise, "noise")
 
 
 def noise_variance(problem: Problem, g: Array) -> float:
-    """ν, estimated from the image: the variance of additive noise, or the gain of photon counts.
+    """Return the variance of additive noise, or the gain of photon counts, estimated from the image.
 
-    Pixels of weight 0 are filled from their neighbours first; noise is at least that of rounding. For counts it is the
-    variance of 2√(g + b), which does not depend on the brightness (Bartlett 1936), or how the noise grows with it.
+    Pixels of weight 0 are filled from their neighbours first. The noise is at least that of rounding. For counts, the
+    gain is the larger of two estimates: the variance of 2√(g + b), which does not depend on the brightness (Bartlett
+    1936), and the growth of the noise with the brightness.
 
     Parameters
     ----------
@@ -450,17 +457,17 @@ def noise_variance(problem: Problem, g: Array) -> float:
     if problem.fidelity.name == "poisson":
         xp = get_xp(g)
         least = noise_level(2 * xp.sqrt(xp.maximum(seen, 0)), axes=problem.axes) ** 2
-        # Where no photon was counted there is no noise, whatever the gain.
+        # Without any counted photon there is no noise, whatever the gain.
         return least if problem.axes == 1 else max(least, estimate_noise_model(seen).gain)
     return max(noise_level(seen, psf, problem.axes) ** 2, step_of(g) ** 2 / 12)
 
 
 def step_of(g: Array) -> float:
-    """The step between the levels that values were rounded to, or 0 without such levels.
+    """Return the step between the levels that values were rounded to, or 0 if there are none.
 
-    Where a picture is flat, rounding leaves no noise to see, and an error all the same.
+    In flat areas, rounding leaves no visible noise, but an error all the same.
     """
-    values = asnumpy(g.ravel()[:: -(-g.size // 2**14)]).astype(np.float64)  # some suffice
+    values = asnumpy(g.ravel()[:: -(-g.size // 2**14)]).astype(np.float64)  # a sample suffices
     levels = np.unique(values)
     if not 16 <= len(levels) <= values.size / 16:
         return 0.0

@@ -1,4 +1,4 @@
-"""Method ``pcg``: any PSF, any boundary, a few iterations on the image's border.
+"""Method ``pcg``: any PSF and boundary; a few iterations, of images on their border alone.
 
 The system is A z = b with A = HHᵀ + λI: b = g and f = Hᵀz for "tikhonov",
 b = Hᵀg and f = z for "hht". H and A are never formed.
@@ -8,49 +8,49 @@ restricts to the image, C is the circulant blur on the torus) and take
 
     M = R (C Cᵀ + λI)⁻¹ Rᵀ ,
 
-one division in frequency. Away from the edges A and C Cᵀ + λI have the same
-rows, so A M x − x vanishes outside a border as deep as the PSF is long. Hence
+one division in frequency. Away from the edges, A and C Cᵀ + λI have the same
+rows, so A M x − x vanishes except on a border as deep as the PSF is long. Hence
 
     z = M (b + s) ,   G s = −(A M b − b) on the border ,   G = (A M) on the border ,
 
 is *exact* with an s that is nonzero on the border only. The Krylov space of
 preconditioned conjugate gradients started from M b consists of such vectors;
-here it is built on the border. An iteration costs one pair of
-FFTs (M s) and the product with A on four bands along the edges, not three
-pairs and vectors of the image's size.
+here it is built on the border. An iteration costs one pair of FFTs (M s) and the
+product with A on four bands along the edges, instead of three pairs of FFTs and
+vectors of the image's size.
 
 *Lines and volumes* have no bands: the border of a volume is most of it.
-Conjugate gradients solve A z = b, at two or three pairs of FFTs an iteration,
-with the inverse of |ĥ|² + λ on the domain that ADMM has: the torus of the blur,
-or, where the scene is mirrored, its cosine transform, which takes a third of
+Conjugate gradients solve A z = b, at two or three pairs of FFTs an iteration.
+Their preconditioner is the inverse of |ĥ|² + λ on ADMM's domain: the torus of the
+blur or, if the scene is mirrored, its cosine transform, which needs a third of
 the iterations.
 
-*On the border* of images the blur along one edge is a convolution along it. If the image
-went on periodically in that direction, Fourier transforms along the edge
-would split G into one small dense matrix a frequency; those are inverted once
-(the two opposite edges together). This is wrong in the four corners, which are
-corrected by the inverse of G restricted to a patch at each, where λ is not so
-small that a patch is too short-sighted. Patches save a third of the iterations
-and more. To set large ones up takes as long as several solves: they are for
-factors that serve many frames, or large ones. Bands and patches overlap, and a value
+*On the border* of images, the blur along an edge is a convolution. If the image
+continued periodically in that direction, Fourier transforms along the edge
+would split G into one small dense matrix for each frequency. These matrices are inverted once
+(for two opposite edges together). The assumption is wrong at the four corners. There, the inverse
+of G restricted to a patch replaces the values, unless λ is so small that a patch is
+too short-sighted. Patches save a third of the iterations or more. To set up
+large patches takes as long as several solves, so they are used for
+factors that serve many frames, or large ones. Bands and patches overlap, and each value
 is taken from one of them only (a restricted additive Schwarz preconditioner).
 It is not symmetric, so the iteration is GMRES, which minimises the residual
-itself, and the residual of G s is that of A z.
+itself; the residual of G s equals that of A z.
 
-The residual b − A z is computed through the blur at the end, and the solve
-goes on from there until the image is right (`deblur.solvers.refine`); what is
-aimed at is 1e-8 of ‖b‖ in float64 and 1e-6 in float32, and less where a small
-λ would amplify a residual of that size in f. Iterations do not grow with the image. They grow as λ falls;
-with a PSF whose transform has many zeros (motion, camera shake) and λ below about 1e-6 times the squared sum
-of the PSF no iteration is worth it, and `banded` or a dense method is.
+At the end, the residual b − A z is computed through the blur, and the iteration
+continues from there until the image is accurate (`deblur.solvers.refine`). It aims at
+1e-8 of ‖b‖ in float64 and at 1e-6 in float32, and at less if a small
+λ would amplify such a residual in f. The number of iterations does not grow with the image; it grows as λ falls.
+If the transform of the PSF has many zeros (motion, camera shake) and λ is below about 1e-6 times the squared sum
+of the PSF, methods `banded` and the dense ones are faster.
 
 References
 ----------
 M. Hanke, J. Nagy, "Inverse Toeplitz preconditioners for ill-posed problems",
-Linear Algebra Appl. 284 (1998), for M. B. Buzbee, F. Dorr, J. George, G. Golub,
+Linear Algebra Appl. 284 (1998), on the preconditioner. B. Buzbee, F. Dorr, J. George, G. Golub,
 "The direct solution of the discrete Poisson equation on irregular regions",
-SIAM J. Numer. Anal. 8 (1971), for reducing a problem with a fast solver to
-where it differs. X.-C. Cai, M. Sarkis, "A restricted additive Schwarz
+SIAM J. Numer. Anal. 8 (1971): reduction of a problem to the region where it
+differs from one with a fast solver. X.-C. Cai, M. Sarkis, "A restricted additive Schwarz
 preconditioner for general sparse linear systems", SIAM J. Sci. Comput. 21
 (1999). Y. Saad, M. Schultz, "GMRES", SIAM J. Sci. Stat. Comput. 7 (1986).
 """
@@ -76,25 +76,25 @@ from .krylov import gmres
 from .refine import Correction, refined, singular
 
 _RESTART = 300
-_BASIS_BYTES = 1 << 30  # what GMRES may keep before it restarts
-_LAUNCHED = 1 << 23  # pixels up to which a GPU waits for the launches of an iteration
+_BASIS_BYTES = 1 << 30  # memory of GMRES's basis at which it restarts
+_LAUNCHED = 1 << 23  # pixels up to which the launches of an iteration take longer than the GPU's work
 
 
 def refuses(problem: Problem) -> str | None:
-    """None if the method serves this problem, else the reason in words."""
+    """Return None if the method serves this problem, else the reason in words."""
     if not problem.lam > 0:
         return "it iterates, and at λ = 0 the iteration need not end; use a λ > 0 or a direct method"
     return None
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of arrays on the torus, of the border's matrices, and of the basis that GMRES stores."""
+    """Return the bytes of arrays on the torus, of the border's matrices, and of GMRES's basis."""
     blur, size = problem.blur, problem.dtype.itemsize
     if problem.axes != 2:
         image, scene, torus, *_ = problem.sizes
-        # Spectra of H, of HHᵀ and of the preconditioner, real ones with half of the numbers; of each frame the data,
-        # x, r, p, and the spectrum and image of a product; and the scene on which the data are centred. A GPU has
-        # some of it already when it squares a spectrum in double precision.
+        # Spectra of H, of HHᵀ and of the preconditioner (real ones have half of the numbers); for each frame the data,
+        # x, r, p, and the spectrum and image of a product; the scene on which the data are centred. A GPU holds some of
+        # them already when it squares a spectrum in double precision.
         early = 2 * torus * (blur.boundary.open and problem.device.gpu is not None)
         return 2 * torus + problem.frames * (4 * image + 2 * torus + scene * blur.boundary.open) + freed(torus) + early
     n1, n2 = torus_of(blur)
@@ -108,12 +108,12 @@ def memory(problem: Problem) -> float:
 
 
 def prepare(problem: Problem) -> Factor:
-    """The preconditioner; a solve then costs two FFTs an iteration."""
+    """Compute the preconditioner; a solve then costs two FFTs an iteration."""
     return _Refined(problem, (_OnBorder if problem.axes == 2 else _Conjugate)(problem).correction)
 
 
 class _Embedding:
-    """M = R (C Cᵀ + λI)⁻¹ Rᵀ by one division in frequency."""
+    """The map M = R (C Cᵀ + λI)⁻¹ Rᵀ, one division in frequency on the torus."""
 
     def __init__(self, problem: Problem) -> None:
         blur = problem.blur
@@ -127,12 +127,12 @@ class _Embedding:
 
 
 def _concentrated(kernel: Array, psf: np.ndarray) -> bool:
-    """Whether M's kernel is so concentrated that a patch of the PSF's size sees most of it.
+    """Return whether M's kernel is concentrated enough for patches: at most a quarter of its energy lies outside.
 
-    A patch cuts the kernel off where it ends; if most of the kernel lies farther out, as it does for
-    small λ, the patch is a worse guess than the band. Measured on seven PSFs, three boundaries and λ from 1e-5 to 1e-2,
-    patches take 0.4 times the iterations where at most a third of its norm lies there, as many up to a half, 1.3 times
-    as many up to two thirds, and more beyond.
+    A patch of the PSF's size cuts the kernel off. If most of the kernel lies farther out, as for small λ, the patch is
+    a worse approximation than the band. For seven PSFs, three boundaries and λ from 1e-5 to 1e-2, patches took 0.4
+    times the iterations if at most a third of the kernel's norm lay outside, as many up to a half, 1.3 times as many up
+    to two thirds, and more beyond.
     """
     y, x = (m // 2 for m in psf.shape)
     rows, cols = ([slice(n + 1), slice(size - n, size)] for n, size in zip((y, x), kernel.shape, strict=True))
@@ -141,24 +141,24 @@ def _concentrated(kernel: Array, psf: np.ndarray) -> bool:
 
 
 def _beyond(m: int) -> int:
-    """How far a patch reaches along an edge beyond the depth of the border, for a PSF of so many pixels."""
+    """Return how far, in pixels, a patch reaches along an edge beyond the border's depth, for a PSF of `m` pixels."""
     return (m + 3) // 4
 
 
 def _corner_patches(border: Border, kernel: Array, problem: Problem, pixels: int) -> list[Patch]:
-    """For a patch of the border at each corner: its places, those that it replaces, and its rows of G⁻¹ for them."""
+    """Return the patch of the border at each corner, with its rows of G⁻¹; see `deblur.solvers.border.Patch`."""
     blur = border.blur
     reach = [e + _beyond(m) for e, m in zip(border.depth, blur.psf.shape, strict=True)]
     cut = tuple(q + e for q, e in zip(reach, border.depth, strict=True))
     small = Blur(blur.psf, (cut[0], cut[1]), blur.boundary, origin=blur.origin)
-    # Of the kernel what a patch sees; a few numbers, and few systems are solved on the host.
+    # The part of the kernel that a patch sees. It has few numbers, and a few small systems are solved on the host.
     rows, cols = ((slice(n), slice(-n, None)) for n in cut)
     near = [[asnumpy(kernel[r, c]) for c in cols] for r in rows]
     xp = np if pixels <= 256 else problem.xp
     kernel = xp.asarray(np.block(near).astype(np.float32))
     y, x = np.mgrid[: cut[0], : cut[1]]
     here_y, here_x = xp.asarray(y), xp.asarray(x)
-    # A patch replaces what is nearer the corner than to the patch's cut.
+    # A patch replaces the pixels that are nearer to the corner than to the patch's cut.
     half = [(q + e) / 2 for q, e in zip(reach, border.depth, strict=True)]
     patches: list[Patch] = []
     inverses: list[Array] = []
@@ -166,14 +166,14 @@ def _corner_patches(border: Border, kernel: Array, problem: Problem, pixels: int
         for right in (False, True):
             dy, dx = (cut[0] - 1 - y if bottom else y), (cut[1] - 1 - x if right else x)
             patch = (dy < reach[0]) & (dx < reach[1]) & ((dy < border.depth[0]) | (dx < border.depth[1]))
-            if bottom and blur.boundary.open:  # A and M are even: it is the opposite corner's, turned
+            if bottom and blur.boundary.open:  # A and M are even: the opposite corner's inverse, rotated by 180°
                 inverse = inverses[1 - right][::-1, ::-1]
             else:
                 at_y, at_x = xp.asarray(y[patch]), xp.asarray(x[patch])
                 shifted = kernel[here_y - at_y[:, None, None], here_x - at_x[:, None, None]]
                 columns = combined(normal_product(small, shifted), shifted, b=problem.lam)
-                # float32 will do: patches serve where G is tame. They are applied in the problem's dtype,
-                # because GMRES relies on a preconditioner that is linear to rounding.
+                # float32 suffices, since patches serve where G is well-conditioned. They are applied in the problem's
+                # dtype, because GMRES requires a preconditioner that is linear to rounding.
                 square = columns.reshape(len(at_y), -1).take(xp.asarray(np.flatnonzero(patch)), axis=1)
                 inverse = xp.linalg.inv(square.T).astype(problem.dtype)
             inverses.append(inverse)
@@ -186,7 +186,7 @@ def _corner_patches(border: Border, kernel: Array, problem: Problem, pixels: int
 
 
 class _Schwarz:
-    """The preconditioner of G: bands along the edges, patches at the corners, which overrule them."""
+    """The preconditioner of G: bands along the edges, overruled by patches at the corners."""
 
     def __init__(self, border: Border, embedding: _Embedding, problem: Problem) -> None:
         self._border, self._bands = border, []
@@ -195,7 +195,7 @@ class _Schwarz:
         if len(border.bands) == 2:
             sizes = [*zip(border.shape, border.depth, psf.shape, strict=True)]
             beyond = [_beyond(m) for m in psf.shape]
-            # A patch is an L along the border.
+            # A patch has the shape of an L along the border.
             pixels = math.prod(e + b for e, b in zip(border.depth, beyond, strict=True)) - math.prod(beyond)
             worth = problem.reuse or pixels**2 <= problem.frames * math.prod(border.shape)
             if worth and all(n >= 2 * (2 * e + m) for n, e, m in sizes):
@@ -222,18 +222,18 @@ class _Schwarz:
 
 
 def border_of(problem: Problem) -> Border:
-    """The border of the problem's images."""
+    """Return the border of the problem's images, with kernels if a GPU serves it."""
     border = Border(problem.blur, problem.lam, problem.device)
-    countable = border.size > 0 and math.prod(border.shape) < 1 << 31  # by the kernels' integers
+    countable = border.size > 0 and math.prod(border.shape) < 1 << 31  # the kernels' integers have 32 bits
     if problem.device.gpu is not None and border.banded and problem.blur.boundary.open and countable:
         return BorderGPU(problem.blur, problem.lam, problem.device)
     return border
 
 
 def _aim(problem: Problem) -> float:
-    """The relative residual aimed at: unless the caller says otherwise, the image is right to about ten times 1e-8.
+    """Return the relative residual to aim at: by default, one that leaves an error of about 1e-7 in a float64 image.
 
-    See `deblur.solvers.refine` for what λ amplifies.
+    In float32 the error is about 1e-5. See `deblur.solvers.refine` for the amplification by λ.
     """
     if problem.early:
         return problem.early
@@ -249,7 +249,7 @@ def _limit(problem: Problem) -> int:
 
 
 class _Refined(Direct):
-    """The prepared iteration: z is corrected until the image is right."""
+    """The prepared iteration, which corrects z until the image is accurate."""
 
     def __init__(self, problem: Problem, correction: Correction) -> None:
         self._problem, self._correction, self._aim = problem, correction, _aim(problem)
@@ -260,17 +260,17 @@ class _Refined(Direct):
 
 
 class _Conjugate:
-    """Conjugate gradients on A z = b, a system for each image."""
+    """Conjugate gradients on A z = b, with one system for each image."""
 
     @all_cores()
     def __init__(self, problem: Problem) -> None:
         self._problem, self._domain = problem, domain_of(problem)
-        # The domain need not keep spectra that no iteration uses.
+        # Without this the domain would keep spectra that no iteration uses.
         power = None if problem.blur.boundary.continued else self._domain.power_of(problem.blur)
         self._inverse = self._domain.inverse(1.0, problem.lam, power)
 
     def correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
-        """z with A z = r to half the target, the iterations it took, whether it got there."""
+        """Return z with A z = r to half the target, the number of iterations, and whether z got there."""
         problem, steps = self._problem, 0
 
         def measure(sums: np.ndarray) -> float:
@@ -306,13 +306,16 @@ class _OnBorder:
         del self._m.symbol  # float64, needed by the set-up only
 
     def correction(self, r: Array, scale: np.ndarray, target: float, done: int) -> tuple[Array, int, bool]:
-        """z with A z = r to half the target or to the next restart, the iterations it took, whether it got there."""
+        """Return z with A z = r, the number of iterations, and whether the residual is within half the target.
+
+        GMRES stops there, or at the next restart.
+        """
         border, m = self._border, self._m
         z = m(r)
         if border.size == 0:
             return z, 1, True
         c = combined(border.take(r), border.product(z), b=-1)
-        # One array on the torus, zero off the border, for all products: nothing is padded or cleared again.
+        # One array on the torus, zero off the border, serves all products: nothing is padded or cleared again.
         torus = border.device.xp.zeros((len(r), *m.lengths), r.dtype)
         left = np.inf
 

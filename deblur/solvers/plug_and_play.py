@@ -1,12 +1,11 @@
-"""Method ``pnp``: ADMM with a denoiser for the proximal map of the prior [1]_, its strength falling as in [2]_.
+"""Method ``pnp``: plug-and-play ADMM [1]_; a denoiser of falling strength [2]_ replaces the prior's proximal map.
 
-The denoiser of strength σ stands for a prior of weight λ where the regularizer is ρ = λ/σ². σ falls from
-`_FIRST` of the image's standard deviation to 1.5 √λ and stays there; then the regularizer is the same for every λ, and
-the fixed point is that of the last denoiser. Between two calls of the denoiser the split of the data, which is cheap,
-takes four steps.
+A denoiser of strength σ stands for a prior of weight λ if the penalty parameter is ρ = λ/σ². σ falls from `_FIRST`
+times the image's standard deviation to 1.5 √λ and stays there. Then ρ is the same for every λ, and the fixed point is
+that of the last denoiser. Between two calls of the denoiser, the split of the data, which is cheap, takes four steps.
 
-A denoiser need not have a fixed point that an iteration reaches. Without a requested number of iterations, the method
-also counts as converged if the schedule ends with a residual of at most `_ENOUGH`.
+A denoiser need not have a fixed point that the iteration reaches. Unless a number of iterations was requested, the
+method also counts as converged if the schedule ends with a residual of at most `_ENOUGH`.
 
 References
 ----------
@@ -30,37 +29,37 @@ from ..problem import Denoiser, Problem, Solution, history_of
 from . import admm
 from .splits import Steps
 
-#: First denoising strength over the image's standard deviation, steps until the last strength, and all steps.
+#: First denoising strength over the image's standard deviation; calls until the last strength; all calls.
 _FIRST, _FALL, _ITERATIONS = 0.5, 16, 40
-_ENOUGH = 0.05  # relative residual and change that count as converged once the strength is constant
+_ENOUGH = 0.05  # relative residual and change that count as converged at the last strength
 
 memory = admm.memory
 
 
 def refuses(problem: Problem) -> str | None:
-    """None if the method serves the problem, else the reason in words."""
+    """Return None if the method serves the problem, else the reason in words."""
     if problem.denoiser is None:
         return "it needs a denoiser (denoiser=..., a function of an image and the noise's standard deviation)"
     return None if problem.lam > 0 else "λ sets the denoiser's strength and must be above 0"
 
 
 def prepare(problem: Problem) -> PlugAndPlay:
-    """Prepare ADMM for the problem."""
+    """Prepare ADMM's domain for the problem."""
     return PlugAndPlay(problem)
 
 
 class PlugAndPlay(admm.Admm):
-    """ADMM's domain and weights; the image keeps its own units, as the denoiser may rely on them."""
+    """Plug-and-play ADMM; the image keeps its units, since the denoiser may rely on them."""
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
-        """Restore frames together, always from the beginning; see `deblur.problem.Factor`.
+        """Restore frames together, always from the first scene; see `deblur.problem.Factor`.
 
         Raises
         ------
         ConvergenceError
             If the iteration diverged.
         ValueError
-            If the denoiser returns another shape, or NaN.
+            If the denoiser returns another shape, NaN or infinity.
         """
         with self.steps(self.problem, g, held=True) as steps:
             return _solve(self.problem, steps)
@@ -118,7 +117,7 @@ def _solve(problem: Problem, steps: Steps) -> Solution:
 
 
 def _data_step(steps: Steps, t: Array, rho: float, rtol: float) -> tuple[float, float, float]:
-    """Move x near the minimiser of D(K x) + ρ/2 ‖x − t‖²: D, and the data's relative primal and dual residual."""
+    """Move x towards the minimiser of D(K x) + ρ/2 ‖x − t‖²; return D and the data's relative residuals."""
     steps.t[-1][0][...] = t
     steps.rho[-1] = rho
     steps.prepare(0.0, rtol, armed=False)
@@ -129,13 +128,13 @@ def _data_step(steps: Steps, t: Array, rho: float, rtol: float) -> tuple[float, 
 
 
 def _as_image(frame: Array) -> Array:
-    """A frame (c, P, Q) in the layout of denoisers."""
+    """Return a frame (c, P, Q) in the layout of denoisers: (P, Q) or (P, Q, c)."""
     xp = get_xp(frame)
     return xp.ascontiguousarray(frame[0] if len(frame) == 1 else xp.moveaxis(frame, 0, -1))
 
 
 def _denoised(problem: Problem, denoise: Denoiser, scene: Array, sigma: float) -> Array:
-    """The denoiser on each frame, and the bounds; its result is checked."""
+    """Apply the denoiser to each frame, check its result, and clip it to the bounds."""
     xp = problem.xp
     out = xp.empty_like(scene)
     for i, frame in enumerate(scene):

@@ -1,17 +1,17 @@
 """Method ``qr``: Householder QR of [H; √λ I], which never squares the condition number.
 
-The Tikhonov image minimises ‖[H; √λ I] f − [g; 0]‖, and with the QR
-factorisation of that tall matrix, R f = Qᵀ [g; 0]. HHᵀ is never formed, so
-the condition number that matters is √(σ² + λ)'s and not its square (Björck,
+The Tikhonov image minimises ‖[H; √λ I] f − [g; 0]‖. With the QR factorisation
+of that tall matrix, R f = Qᵀ [g; 0]. HHᵀ is never formed, so accuracy depends
+on the condition number of [H; √λ I], not on its square (Björck,
 *Numerical Methods for Least Squares Problems*, SIAM 1996, section 2.7).
 
 The formula "hht" is not a least-squares problem; it is refused.
 
-Q is not stored: solving goes through RᵀR, and one step of refinement corrects
-the loss of accuracy while eps cond(R)² is not far above one. Beyond, the problem
-counts as singular. A wide H has dependent columns, held apart by √λ alone, so
-that cond(R) is ‖H‖/√λ however good HHᵀ + λI is: where float32 cannot carry
-that, the factor is float64.
+Q is not stored. Solves use RᵀR, and one step of refinement restores the
+accuracy as long as eps cond(R)² is not far above one. Beyond that, the problem
+counts as singular. A wide H has dependent columns, which only √λ separates, so
+cond(R) is ‖H‖/√λ however well-conditioned HHᵀ + λI is. If that is too much for
+float32, the factor is computed in float64.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .refine import singular
 
 
 def refuses(problem: Problem) -> str | None:
-    """None, or why QR does not serve this problem."""
+    """Return None if QR serves this problem, else the reason in words."""
     if problem.formula == "hht":
         return 'QR solves the least-squares problem, and formula "hht" is not one; use formula="tikhonov"'
     return "QR solves without forming an inverse; use cholesky or gauss-jordan for one" if problem.inverse else None
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the triangle, of half the bandwidth that H has, and of what it is made from."""
+    """Return the bytes of the triangle, which has half the bandwidth of H, and of the matrix it is computed from."""
     blur = problem.blur
     unknowns = band = blur.shape[1]
     # With a boundary that wraps, the first rows of H reach the last columns.
@@ -46,7 +46,13 @@ def memory(problem: Problem) -> float:
 
 
 def prepare(problem: Problem) -> Factor:
-    """Factor once; each image then costs products with H and triangular solves."""
+    """Compute the triangle R; a solve then costs products with H and triangular solves.
+
+    Raises
+    ------
+    SingularMatrixError
+        If [H; √λ I] is singular to rounding.
+    """
     h = problem.blur.to_sparse().astype(problem.dtype)
     if problem.device.gpu is not None:
         import cupyx.scipy.sparse

@@ -1,21 +1,21 @@
-"""Quadratic regularizers with weights: one linear system, solved by preconditioned conjugate gradients.
+"""Weighted least squares with a quadratic regularizer: one linear system, by preconditioned conjugate gradients.
 
 With Gaussian data fidelity and no bounds the problem is (HᵀWH + λLᵀL) f = HᵀW(g − b). The preconditioner is the same
-operator with W replaced by its mean and H by the mean blur on ADMM's domain, where it is diagonal in frequency.
-Without weights, with a boundary that wraps, or with "reflect", the gradient and a PSF symmetric along each axis, it
-is the operator itself, and the first step is the direct solution. With bounds or another data fidelity ADMM solves
-the problem.
+operator with W replaced by its mean and H by the mean blur on ADMM's domain, where it is diagonal in frequency. It
+equals the operator without weights if the boundary wraps, or if the boundary is "reflect", the regularizer "gradient"
+and the PSF symmetric along each axis: the first step then is the direct solution. With bounds or another data fidelity,
+ADMM solves the problem.
 
-Inside a wide hole of the weights the mean weight is far too large for all that changes slowly. There ΦTΦ is added to
-the preconditioner, for smoothings Φ over 0, 1, 3, 11, … pixels [1]_. With s = HᵀWH1 and the diagonal
-T⁻¹ = Φs + λ max |Φ|²|L|² it holds that ΦTΦ ≤ A⁻¹ on the range of Φ for the system's matrix A, since H and Φ have no
-negative entry and neither Φ1 nor the differences that a crop leaves are larger than before it: HᵀWH ≤ diag(s). So each
-smoothing raises no eigenvalue of the preconditioned system by more than one, and lowers none.
+Inside a wide hole of the weights, the mean weight is far too large for all that changes slowly. There ΦTΦ is added to
+the preconditioner, for smoothings Φ over 0, 1, 3, 11, … pixels [1]_. Let A be the system's matrix, s = HᵀWH1, and T the
+diagonal with T⁻¹ = Φs + λ max |Φ|²|L|². H and Φ have no negative entry, so HᵀWH ≤ diag(s), and neither Φ1 nor
+differences grow by a crop. Hence ΦTΦ ≤ A⁻¹ on the range of Φ: each smoothing raises an eigenvalue of the preconditioned
+system by at most one, and lowers none.
 
-A residual r leaves an error of the scene of up to ‖r‖/λ, if the regularizer is ‖f‖². Without a tolerance of the user
-the iteration ends when the relative residual is at most 1e-6 and that error at most 0.5 % of the scene. Differences
-determine the inside of a hole less: with them the second half of the iterations must have moved the scene by at most
-1 %, too. Where float32 cannot reach so small a residual, float64 continues.
+If the regularizer is ‖f‖², a residual r leaves an error of the scene of up to ‖r‖/λ. Without a user's tolerance, the
+iteration ends when the relative residual is at most 1e-6 and this error is at most 0.5 % of the scene. Differences
+determine the inside of a hole less well: with them, the second half of the iterations must also have moved the scene by
+at most 1 %. If float32 cannot reach such a residual, float64 continues.
 
 References
 ----------
@@ -46,13 +46,13 @@ from .start import all_weights, first_scene, half_width
 
 
 def refuses(problem: Problem) -> str | None:
-    """None if the regularizer is quadratic, else the reason in words."""
+    """Return None if the regularizer is quadratic, else the reason in words."""
     name = problem.regularizer
-    return None if is_quadratic(name) else f"{name!r} is no quadratic regularizer"
+    return None if is_quadratic(name) else f"the regularizer {name!r} is not quadratic"
 
 
 def memory(problem: Problem) -> float:
-    """Bytes: see `deblur.problem`."""
+    """Return the bytes that set-up and solve need; see `deblur.problem`."""
     if not problem.quadratic:
         return admm.memory(problem)
     operator, frames, (image, scene, torus, kept, _) = problem.operator, problem.frames, problem.sizes
@@ -61,13 +61,13 @@ def memory(problem: Problem) -> float:
     folds, kind = operator.boundary.continued, REGULARIZERS[problem.regularizer][0].differences
     w, shift_invariant, holes = problem.fidelity.weights, operator.shift_invariant is not None, 0.0
     domain = scene if folds else torus
-    # What H keeps; |K|² and the inverse and, if the domain is a torus, K.
+    # What H keeps; |K|² and the inverse; K, too, if the domain is a torus.
     kept += 2 * domain * (shift_invariant or folds)
-    # x, r and p; a product, it and the scene with borders, the difference, its part of the sum, and the sum; of a mixed
-    # difference a term. Without differences, the spectra of a product.
+    # x, r and p; a product, its copy and that of the scene with borders; a difference, its part of the sum, and the
+    # sum; one more term for mixed differences. Without differences, the spectra of a product instead.
     plain = kind == "identity" and shift_invariant
     iterating = 2 * domain + (2 * torus + 3 * scene if plain else (8 + (kind == "hessian")) * scene)
-    if w is not None:  # the mask, W and a product; what fills hidden pixels; and smoothings
+    if w is not None:  # the mask, W and a product; arrays that fill hidden pixels; smoothings
         kept += 3.2 * w.nbytes
         iterating = max(iterating, (8.5 + 12 / problem.dtype.itemsize) * image)
         widths = [max(operator.mean_blur.psf.shape) + 4 * math.sqrt(2 * t) for t in _times(operator.scene_shape)[1:]]
@@ -75,33 +75,33 @@ def memory(problem: Problem) -> float:
         count = sum(width < hole for width in widths)
         each = 1 if kind == "identity" else count
         holes = (count > 1) * each * (scene + (scene if folds else torus / 2) * (kind != "identity"))
-    # The data and the right-hand side. Before, what gives the mean power, in float64.
+    # The data and the right-hand side. Before that, arrays for the mean power, in float64.
     early = 14.6 * 8 / problem.dtype.itemsize * scene * (folds and not shift_invariant)
     needed: float = max(kept + holes + frames * (image + scene + iterating), early)
-    # float64 goes on where float32 cannot come as close as λ asks; what float32 holds stays. It also goes on where
-    # parts beyond the frame still move, which is not known before.
+    # float64 continues where float32 cannot come as close as λ requires, while float32's arrays stay. It also
+    # continues if parts beyond the frame still move, which cannot be predicted.
     if problem.dtype != FLOAT64 and 5e-3 * (problem.lam or 1) < _rounding(problem.dtype) * operator.norm_bound**2:
         needed += needed + kept + frames * scene
     return needed + freed(torus)
 
 
 def _times(shape: Shape) -> list[float]:
-    """Times t of the smoothings Φ = e^{−tΔ}, over √(2t) pixels each, that scenes of a shape may need."""
+    """Return the times t of the smoothings Φ = e^{−tΔ}, over √(2t) pixels each, that a scene's shape may need."""
     return [0.0, *(4.0 ** (2 * i - 1) for i in range(max(shape).bit_length() // 2))]
 
 
 def _rounding(dtype: np.dtype) -> float:
-    """The relative residual that rounding leaves."""
+    """Return the relative residual that rounding leaves."""
     return 30 * float(np.finfo(dtype).eps)
 
 
 def prepare(problem: Problem) -> Factor:
-    """The preconditioner; what ADMM prepares where the minimiser solves no linear system."""
+    """Prepare the preconditioner, or ADMM if the minimiser does not solve a linear system."""
     return Quadratic(problem) if problem.quadratic else admm.prepare(problem)
 
 
 class Quadratic:
-    """The system's preconditioner (w̄ KᵀK + λLᵀL)⁻¹ on the domain around the scene, w̄ the mean weight."""
+    """The system's preconditioner (w̄ KᵀK + λLᵀL)⁻¹ on the domain around the scene, where w̄ is the mean weight."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -111,17 +111,18 @@ class Quadratic:
         mean = 1.0 if problem.fidelity.weights is None else float(problem.xp.mean(problem.fidelity.weights))
         shift_invariant = problem.operator.shift_invariant is not None
         power = None if shift_invariant else domain.power_of(problem.operator)
-        # Without one PSF the mean power overestimates what the frame lets through: a stiffer prior saves a fifth of the
-        # iterations.
+        # Without a single PSF, the mean power overestimates what the frame lets through: a larger λ saves a fifth of
+        # the iterations.
         lam = (1 if shift_invariant else 20) * problem.lam
         self.inverse = domain.regularised(mean, lam, regularizer.differences, power)
-        # No part of the scene hangs on others by differences alone: λ holds each, or H is as diagonal as they are.
+        # The scene is determined everywhere if λ holds each pixel, or if H is diagonal in frequency, as differences
+        # are.
         exact = problem.fidelity.weights is None and diagonal(problem.operator)
         self.determined = exact or regularizer.differences == "identity"
         self.holes = self._scales_of_holes(mean, domain.power if power is None else power)
 
     def _scales_of_holes(self, mean: float, power: Array) -> list[tuple[Array | None, Array]]:
-        """Φ in frequency (None for I) and T of each smoothing that wide holes need; empty without a wide hole."""
+        """Return Φ in frequency (None for I) and T of each smoothing for wide holes; empty if no hole is wide."""
         problem, operator, xp = self.problem, self.problem.operator, self.problem.xp
         w, found, widest = problem.fidelity.weights, [], 0.0
         if w is None or not operator.nonnegative:
@@ -130,13 +131,13 @@ class Quadratic:
         [regularizer] = REGULARIZERS[problem.regularizer]
         squares = self.domain.symbol("gradient").astype(problem.dtype)
         prior = problem.lam * squares ** ORDER[regularizer.differences]
-        # A smoothing is added where the preconditioner is ten times too stiff, and only if it is a hundred times so for
-        # some width of a pixel or more. 106 of 420 drawn problems have so wide a hole: 66 of them converge within 1,500
-        # iterations, and 38 did without any smoothing. Lone hidden pixels stay below.
+        # A smoothing is added if the preconditioner is ten times too stiff at its width, provided it is a hundred times
+        # too stiff at some width of a pixel or more. Of 420 random problems 106 have such a hole: 66 of them converge
+        # within 1,500 iterations, 38 did without smoothings. Single hidden pixels stay below the limit.
         for t in _times(operator.scene_shape):
             by = xp.exp(-t * squares)
             near = 1 / ((self.domain.filter(s, by) if t else s).clip(0) + (prior * by**2).max())
-            # What the preconditioner takes a bump of this width for, over the least that it is.
+            # The preconditioner's energy of a bump of this width, over the least energy that the bump may have.
             excess = float(((mean * power + prior) * by**2).sum() / (by**2).sum()) * float(near.max())
             widest = max(widest, excess) if t >= 1 else widest
             if excess > 10 and (not t or regularizer.differences != "identity"):
@@ -144,7 +145,7 @@ class Quadratic:
         return found if widest > 100 else []
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
-        """Solve for each frame and channel by itself; see `deblur.problem.Factor`.
+        """Solve for each frame and channel independently; see `deblur.problem.Factor`.
 
         Raises
         ------
@@ -164,7 +165,7 @@ class Quadratic:
         return replace(more, scene=scene, iterations=n, why=why, history=history)
 
     def _solve(self, g: Array, start: Solution | None, done: int = 0) -> tuple[Solution, bool]:
-        """The solution after iterations already `done`, and whether it is as close as it should be."""
+        """Return the solution after iterations already `done`, and whether it is accurate enough for its dtype."""
         scale, xp = Scale.of_image(self.problem, g), self.problem.xp
         problem, g = scale.near(self.problem), scale.down(g)
         right = problem.right(g)
@@ -184,7 +185,7 @@ class Quadratic:
 
         @np.errstate(over="ignore", invalid="ignore")
         def measure(sums: np.ndarray) -> float:
-            """The residual over the allowed one.
+            """Return the residual over the allowed one; at most 1 means converged.
 
             `sums` (5, k c) holds ‖r‖², ⟨x, right + r⟩, ‖p‖², ‖x‖² and the α of the last move along p.
             """
@@ -231,21 +232,21 @@ class Quadratic:
         if not problem.early and (rounding * size > 5e-3 * problem.lam * length).any():
             close = False
             if converged and g.dtype == FLOAT64:
-                # No residual is known better than to rounding: those of Hᵀg alone are eps of its size.
+                # Rounding limits the accuracy of any residual: that of Hᵀg alone is eps of its size.
                 left = np.maximum(norms((right - problem.normal(f)).reshape(frames.shape)), eps * norms(frames))
                 error = float((self._amplification(problem, right, precondition) * left / length).max())
                 converged = error <= MOST
-                why += f"; with so small a λ that may leave a relative error of {error:.1e} in the scene"
+                why += f"; with so small a λ, rounding may leave a relative error of {error:.1e} in the scene"
         return Solution(scale.up(f), n, converged, why, history_of(*np.array(history[1:] or history).T)), close
 
     def _amplification(self, problem: Problem, right: Array, precondition: Map) -> np.ndarray:
-        """‖A⁻¹s‖ / ‖s‖ of the system's matrix A and a random s, for each frame and channel; huge if not found.
+        """Return ‖A⁻¹s‖ / ‖s‖ of the system's matrix A and a random s, for each frame and channel; huge if not found.
 
-        Rounding leaves a residual in all directions alike. What it makes of the scene the iteration itself cannot see.
+        Rounding leaves a residual in all directions alike, and the iteration cannot see the error that it causes.
         """
         s = problem.xp.asarray(np.random.default_rng(0).standard_normal(right.shape))
         systems = image_systems(s, lambda sums: float(np.sqrt(sums[0].max())), capture=False)
-        # Each direction has about 1 of s: 0.01 is left of none.
+        # s has a size of about 1 in each direction; a tolerance of 0.01 leaves none of them out.
         x, _, left = cg(problem.normal, s, systems, precondition=precondition, rtol=0.01, max_iterations=self._most)
         x = x if left <= 0.01 else 1e100 * s
         return norms(x.reshape(-1, *right.shape[2:])) / math.sqrt(math.prod(right.shape[2:]))

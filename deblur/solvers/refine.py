@@ -1,18 +1,18 @@
 """Iterative refinement until an image is accurate, and the tolerance that defines this.
 
-With A = HHᵀ + λI, a residual r = b − A z leaves a relative error of the image f of at most
+With A = HHᵀ + λI, a residual r = b − A z leaves a relative error in the image f of at most
 
     hht        ‖A⁻¹r‖ / ‖f‖    ≤  ‖r‖ / (λ ‖f‖) ,
     tikhonov   ‖HᵀA⁻¹r‖ / ‖f‖  ≤  ‖r‖ / (2 √λ ‖f‖) ,
 
-so that no fixed residual guarantees an accurate image: a small λ amplifies it. On the other hand no solver does better
+so no fixed residual guarantees an accurate image: a small λ amplifies it. On the other hand, no solver is more accurate
 than rounding, which leaves eps cond(A). `converged` means that the relative error of the image is at most
 
     2e-6 + 300 eps cond(A) in float64,   1e-4 + 300 eps cond(A) in float32,   and 1e-2 in any case .
 
 This module requires half of the first number and of the last, and a part of the second that leaves room for the
-bounds. Of cond(A) only lower bounds are known, which alone may excuse an error: ‖A⁻¹‖ is at least ‖z‖/‖A z‖. Where
-neither bound decides, one more round does: the length of its step is the error that the image had.
+bounds. For cond(A) only lower bounds are known (‖A⁻¹‖ is at least ‖z‖/‖A z‖), so an error is excused by less than
+cond(A) at most. If neither bound decides, one more round does: the length of its step is the error that the image had.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from ..errors import SingularMatrixError
 from ..norms import combined, norms
 from ..problem import Direct, Problem, Scenes
 
-#: The largest relative error of the image that counts as converged.
+#: Largest relative error of the image that counts as converged.
 MOST = 5e-3
 
-#: Takes (r, sizes, target, iterations so far): d with ‖r − A d‖ at most target times `sizes` for every image, how
-#: many iterations that took, and whether it got there.
+#: ``correction(r, sizes, target, iterations so far)`` returns d with ‖r − A d‖ at most target times `sizes` for every
+#: image, the number of iterations that it took, and whether it got there.
 Correction = Callable[[Array, np.ndarray, float, int], tuple[Array, int, bool]]
 
 
 def singular(problem: Problem, error: Exception, matrix: str = "HHᵀ + λI") -> SingularMatrixError:
-    """The error for a matrix of the problem that a method found to be singular, as `error` says."""
+    """Return the error for a matrix of the problem that a method found singular; `error` says how."""
     return SingularMatrixError(
         f"{matrix} with {problem.strength} is singular to {problem.dtype} rounding ({error}); "
-        "this blur loses some patterns altogether, so use a larger λ"
+        "the blur removes some patterns entirely, so use a larger λ"
         + (" or float64 images" if problem.dtype == np.float32 else ""),
         getattr(error, "index", None),
     )
 
 
 def refuse_singular(problem: Problem, largest: float | None, solve: Map, most: float = 1.0) -> None:
-    """Raise SingularMatrixError if what `solve` makes of random numbers is too large for the dtype to mean.
+    """Raise SingularMatrixError if the solution for random right-hand sides is too large to be accurate in the dtype.
 
-    `largest` is the largest entry of the matrix A, which `solve` inverts for right-hand sides (n, k), or None if A is
-    not `close_to_singular`, and `most` the largest relative error that rounding may leave of them.
+    `solve` solves with the matrix A for right-hand sides (n, k). `largest` is the largest entry of A, or None if A is
+    not `close_to_singular`; then nothing is checked. `most` is the largest relative error that rounding may leave.
     """
     if largest is None:
         return
@@ -60,30 +60,30 @@ def refuse_singular(problem: Problem, largest: float | None, solve: Map, most: f
 
 
 def close_to_singular(problem: Problem) -> bool:
-    """Whether λ alone does not keep the matrix clear of singular."""
+    """Return whether λ is too small to rule out a singular matrix."""
     n_eps = max(100, problem.blur.shape[0]) * float(np.finfo(problem.dtype).eps)
     return problem.lam < n_eps * problem.blur.norm_bound**2
 
 
 def tolerance(problem: Problem) -> tuple[float, float]:
-    """The relative error that the image may have, and the multiple of cond(A) that rounding may add to it."""
+    """Return the relative error that the image may have, and the multiple of cond(A) that rounding may add to it."""
     return 1e-6 if problem.dtype == np.float64 else 5e-5, 20 * float(np.finfo(problem.dtype).eps)
 
 
 def refined(
     problem: Problem, g: Array, solve: Correction, *, aim: float = np.inf, limit: float = np.inf
 ) -> tuple[Array, int, bool, str]:
-    """Scenes for images g (n, M, N), corrected until they are right: what `Direct.scenes` gives.
+    """Return scenes for images g (n, M, N), corrected until accurate, and the other results of `Direct.scenes`.
 
     Parameters
     ----------
     solve : callable
-        The solver.
+        The solver; see `Correction`.
     aim : float
-        Relative residual below which it is worth going on to, where rounding allows it; by default of a direct
-        solver, which knows no residual of the user's that would decide in place of the image.
+        Relative residual down to which it is worth iterating, as far as rounding allows. By default infinite, as for a
+        direct solver; a residual that the user gave then does not decide in place of the image.
     limit : float
-        Iterations after which to stop.
+        Largest number of iterations.
     """
     operator, lam, hht = problem.operator, problem.lam, problem.formula == "hht"
     rtol = problem.stop.rtol if aim < np.inf else None
@@ -109,10 +109,10 @@ def refined(
             break
     if right:
         return image, iterations, True, f"relative residual {reached:.1e} of (HHᵀ + λI) z"
-    if not reached <= 1:  # an iteration that diverged: black is nearer
+    if not reached <= 1:  # the iteration diverged: a black image is nearer
         image = problem.xp.zeros_like(image)
     why = "stopped" if iterations >= limit else "stagnated"
-    asked = f"{rtol:.1e} was asked for" if rtol and not reached <= rtol else "too much to say that the image is right"
+    asked = f"{rtol:.1e} was requested" if rtol and not reached <= rtol else "too much to guarantee an accurate image"
     more = ", or float64" if b.dtype == np.float32 else ""
     why = (
         f"{why} after {iterations} iterations at relative residual {reached:.1e} ({asked}) with {problem.strength}: "
@@ -122,10 +122,10 @@ def refined(
 
 
 def scenes_of(problem: Problem, g: Array, solve: Map, remark: str | None = None) -> Scenes:
-    """Scenes for images g (n, M, N) by a direct `solve` with HHᵀ + λI: what `Direct.scenes` gives.
+    """Return scenes for images g (n, M, N) by a direct `solve` with HHᵀ + λI, as `Direct.scenes` does.
 
-    With a remark, which a right image gets, and with "hht", which amplifies a residual by 1/λ and not by its root, an
-    image that is not yet right is corrected.
+    An image that is not yet accurate is corrected if there is a remark (which an accurate image gets), and for "hht",
+    which amplifies a residual by 1/λ instead of its root.
     """
     if remark is None and problem.formula == "tikhonov":
         return problem.operator.adjoint(solve(g))
@@ -134,13 +134,13 @@ def scenes_of(problem: Problem, g: Array, solve: Map, remark: str | None = None)
 
 
 class Factored(Direct):
-    """The formula around A⁻¹.
+    """A direct method that knows A⁻¹, with A = HHᵀ + λI.
 
     Parameters
     ----------
     problem : Problem
     columns : callable
-        A⁻¹ of right-hand sides (n, k).
+        Solves with A for right-hand sides (n, k).
     remark : str, optional
         See `refine.scenes_of`.
     look : callable, optional
@@ -168,7 +168,7 @@ class Factored(Direct):
 
 
 def _right(problem: Problem, r: np.ndarray, z: np.ndarray, image: np.ndarray, b: np.ndarray, moved: np.ndarray) -> bool:
-    """Whether every frame is within the tolerance, by the norms of r, z, image and b and by what moved the image."""
+    """Return whether every frame is within the tolerance, from norms of r, z, image and b and the last change."""
     close, rounding = tolerance(problem)
     norm, lam = problem.operator.norm_bound**2 + problem.lam, problem.lam
     inverse = z / np.maximum(b + r, np.finfo(np.float64).tiny)  # ‖A⁻¹‖ is at least ‖z‖/‖A z‖

@@ -1,48 +1,48 @@
-"""Method ``richardson-lucy``: multiplicative steps towards the most likely scene for counted photons.
+"""Method ``richardson-lucy``: multiplicative steps towards the most likely scene for photon counts.
 
 The problem is that of total variation for photon counts, with a weight λ that is 0 by default,
 
     minimise  Σ w (Hf + b − g + g log(g/(Hf + b)))  +  λ Σ |∇f|   subject to   f ≥ 0 .
 
-For λ > 0 it has a minimiser, which ADMM finds (`deblur.solvers.admm`). At λ = 0 the steps of Richardson and Lucy, in
-which sums and products are pixel by pixel, are taken and stopped early:
+For λ > 0 it has a minimiser, which ADMM finds (`deblur.solvers.admm`). For λ = 0, the steps of Richardson and Lucy
+[1]_, [2]_ are taken, with products and quotients pixel by pixel, and stopped early:
 
     f ← f · Hᵀ(w g/(Hf + b)) / Hᵀw .
 
-*Boundary.* H is the operator itself, its transpose the exact one. Hᵀw, the light of a scene pixel that reaches measured
-pixels, is the correct weight at an edge and behind a masked pixel [3]_: with boundary "unknown" it falls to zero
-beyond the frame. Scene pixels of which next to no light is measured keep their first value.
+*Boundary.* H is the operator itself and Hᵀ its exact transpose. Hᵀw is the light of a scene pixel that reaches measured
+pixels. It is the correct weight at an edge and behind a masked pixel [3]_; with boundary "unknown" it falls to zero
+beyond the frame. Scene pixels whose light is hardly measured keep their first value.
 
-*Acceleration.* The step is taken from a point extrapolated along the last move, by the scaled heavy ball [4]_: the
-factor (k − 1)/(k + 2) needs no sums and no array but the last scene. That of Biggs and Andrews, from two sums, comes as
-near to the truth in as many iterations (``benchmarks/bench_volumes.py``). The point never goes to zero, where a pixel
-would remain; after the objective has risen k begins anew. An iteration costs two products with H, four transforms.
+*Acceleration.* Each step starts from a point extrapolated along the last move, by the scaled heavy ball [4]_. Its
+factor (k − 1)/(k + 2) needs no sums, and only the last scene. The factor of Biggs and Andrews comes equally near to the
+truth in as many iterations (``benchmarks/bench_volumes.py``). The point never goes to zero, where a pixel would remain.
+After a rise of the objective, k begins anew. An iteration costs two products with H, which take four transforms.
 
-*Read-out noise.* All counts and the background are raised by the variance of the read-out noise over the gain, if
-`noise` gives both [7]_: the variance is the gain times the mean then. Where the least count is below zero, as after an
-offset is taken away, they are raised by as much at least.
+*Read-out noise.* If `noise` gives gain and read-out noise, all counts and the background are raised by the variance of
+the read-out noise over the gain [7]_: then the variance is the gain times the mean. If the least count is below zero,
+as after an offset is subtracted, counts and background are raised by at least as much.
 
-*Darkness.* With nothing else known, no scene pixel is taken to be darker than a level that is found from the image: the
-light of a dark background then fits neither noise nor what enters at the border.
+*Darkness.* By default no scene pixel may be darker than a level that is estimated from the image: light of a dark
+background would otherwise fit noise, or light that enters at the border.
 
-*Stopping.* The iterations themselves regularise: early ones are smooth, late ones fit the noise.
+*Stopping.* The iterations themselves regularise: early scenes are smooth, late ones fit the noise.
 
-``"least error"``  counts the iterations after which f is expected nearest to the truth, in squares. Half of noise like
-                   that of the counts, added to them and taken away, makes two images [5]_ [6]_. The square by which
-                   their scenes differ is the noise in f_n. What f_n lacks is the product of the ways that both have yet
-                   to go, to beyond an iteration half as late again, less three quarters of the square in which these
-                   differ, the noise that they share. Where `noise` does not give the gain, it is read at the
-                   frequencies of which the blur leaves least; if rounding leaves as much, as in images of 8 bits, the
-                   noise is that of rounding. All channels of an image make as many iterations, so that none is noisier
-                   than the others. In a large image windows are used. A wrong PSF allows 2/√λ (``docs/worth.md``).
-``"change"``       (with a tolerance) stops when an iteration changes the scene by less than the tolerance.
-``"consensus"``    (if asked for) moves a pixel only if two such images, with other noise in each step, both would: if
-                   the product of their moves within the bounds, times Hᵀw over the scene and blurred by HᵀH, is above
-                   zero [6]_. It ends when less than a hundredth of the pixels move. It comes as near to the truth for
-                   few photons, less for points and threads of many. A step costs five products.
+``"least error"``  finds the iteration whose f has the least expected squared error. Half of simulated noise like that
+                   of the counts is added to them and subtracted from them, which makes two images [5]_ [6]_. The
+                   squared difference of their scenes is the noise in f_n. The missing part of f_n is the product of the
+                   moves of both scenes until half as many iterations later, less three quarters of the squared
+                   difference, the noise that they share. If `noise` does not give the gain, the frequencies that the
+                   blur attenuates most do, or, if rounding explains their noise as in 8-bit images, the noise is that
+                   of rounding. All channels of an image take equally many iterations, so that none is noisier than the
+                   others. Windows represent large images. A wrong PSF allows 2/√λ iterations (``docs/worth.md``).
+``"change"``       (if a tolerance is given) stops when an iteration changes the scene by less than the tolerance.
+``"consensus"``    (if requested) moves a pixel only if two such images, with new noise in each step, both would: if
+                   the product of their moves within the bounds, times Hᵀw over the scene and blurred by HᵀH, is
+                   positive [6]_. It stops when less than a hundredth of the pixels move. It comes equally near to the
+                   truth for few photons, but less near for points and threads of many. A step costs five products.
 
-A run that ends so, or at the largest number of iterations (1000 by default), has stopped by design, and says which. It
-counts as not converged if a tolerance was given and the iterations run out.
+A run that stops so, or at the largest number of iterations (1000 by default), has stopped by design and reports why;
+with a tolerance, a run whose iterations run out counts as not converged.
 
 References
 ----------
@@ -78,27 +78,27 @@ from .windows import cut, watched_sides, watched_step
 
 
 def refuses(problem: Problem) -> str | None:
-    """None if the method serves the problem, else the reason in words."""
+    """Return None if the method serves the problem, else the reason in words."""
     operator, name = problem.operator, problem.fidelity.name
     if name != "poisson":
-        return f"it is made for the data term 'poisson', not {name!r}; method 'tv' serves the others"
+        return f"it requires the data term 'poisson', not {name!r}; method 'tv' serves the others"
     if problem.stop.consensus and problem.lam > 0:
-        return "stop='consensus' belongs to the iterations at λ = 0"
+        return "stop='consensus' applies to the iterations at λ = 0 only"
     if operator.nonnegative:
         return None
     if operator.boundary.weight > 1:
         return (
-            f"boundary {str(operator.boundary)!r} continues a scene by negative light, for which photon counts have "
-            "no meaning; use 'unknown' or 'reflect'"
+            f"boundary {str(operator.boundary)!r} continues a scene by negative light, which photon counts exclude; "
+            "use 'unknown' or 'reflect'"
         )
     return (
-        "photons are never taken away, and the PSF holds negative values "
+        "light is never negative, and the PSF has negative values "
         f"({0.5 * (operator.dc_gain - operator.norm_bound):.3g} in all); clip them, or use method 'tv'"
     )
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of the final run, or of the run before it that finds how many iterations: see `deblur.problem`."""
+    """Return the bytes of the final run, or of the earlier one that finds the iterations; see `deblur.problem`."""
     if problem.lam > 0:
         return admm.memory(_nonnegative(problem))
     operator, axes, gpu = problem.operator, problem.axes, problem.device.gpu is not None
@@ -106,14 +106,14 @@ def memory(problem: Problem) -> float:
     folded = torus * (operator.boundary.continued and axes == 3) if operator.shift_invariant else product - 2.0 * torus
 
     def run(frames: float, scene: float, torus: float, image: float, folded: float) -> float:
-        # Of each frame point, scene, spectrum, of images twice, image, what Hᵀ folds back or a block's two quotients;
-        # Hᵀw, on a GPU two; K. Volumes on a GPU begin with the first scene and Hᵀw twice each, point and product.
+        # For each frame: point, scene, spectrum (twice for images), image, and what Hᵀ folds back or two quotients of a
+        # block; Hᵀw (twice on a GPU); K. GPU volumes start with the first scene and Hᵀw twice, point and product.
         if gpu and axes == 3:
             return frames * (4 * scene + 2 * torus + image * operator.boundary.continued) + torus
         product = max(frames * (torus * (axes < 3) + folded), 3.3 * min(cores() << 19, frames * image) * (not gpu))
         return frames * (2 * scene + torus + image) + product + (1 + gpu) * scene + kept
 
-    # The frames without their hidden pixels, twice, W and its mask.
+    # Two copies of the frames without their hidden pixels, W and its mask.
     held = 4.0 * problem.frames * image * (problem.fidelity.weights is not None) + freed(torus)
     final = run(1, scene, torus, image, folded) + (9 - 2 * (axes == 3)) * scene * problem.stop.consensus
     final += (problem.frames - 1) * (scene + (1.2 if gpu else 5.2) * image)
@@ -123,16 +123,16 @@ def memory(problem: Problem) -> float:
     windows = 1 if image < 3 * size * math.prod(sides) else 2 if len(sides) == 3 else 4
     frames, part = 2 * windows, math.prod(sides) * size
     found = run(frames, scene, torus, image, folded)
-    if windows > 1:  # with weights of their own, beside both images
+    if windows > 1:  # windows with their own weights, beside both images
         watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) * size
         found = run(frames, watched, watched, 2 * part, 0.0) + 2 * image
     step = watched_step(frames * (part if windows > 1 else image) / size, problem.axes)
     found += 13 * frames * part / step**problem.axes + problem.frames * image  # scenes of earlier iterations
-    # The noise is measured in blocks of a plane, in float64 with their spectra: they overlap by half, or are some.
+    # The noise is measured in overlapping or sampled blocks of a plane, in float64 with their spectra.
     noise = min(4 * math.prod(blur.image_shape[-2:]), 1 << 22) * 16 * (problem.noise is None) + 2 * image
     if problem.axes == 3 and not gpu:
         # The darkest level, from half of the pixels along some axes: beside both images w, the PSF's spectrum, the
-        # light at each scene pixel, and Hᵀw. A run of it all has a scene, a product and terms of a divergence more.
+        # light at each scene pixel, and Hᵀw. A run on the whole image needs a scene, a product and a divergence more.
         coarse = 0.5 ** sum(m >= 8 and n >= 2 * m for n, m in zip(blur.image_shape, blur.psf.shape, strict=True))
         darkest = image + 3 * torus + 1.1 * scene + (2.2 * scene + 4 * image + folded) * (windows == 1)
         noise = max(noise, 2 * image * (1 + coarse * (coarse < 1)) + coarse * darkest)
@@ -140,7 +140,7 @@ def memory(problem: Problem) -> float:
 
 
 def prepare(problem: Problem) -> Factor:
-    """Hᵀw; what ADMM prepares where λ > 0. ValueError if the bounds leave nothing."""
+    """Prepare the iteration, or ADMM's if λ > 0; ValueError if the bounds exclude all nonnegative values."""
     problem = _nonnegative(problem)
     return admm.prepare(problem) if problem.lam > 0 else RichardsonLucy(problem)
 
@@ -148,18 +148,18 @@ def prepare(problem: Problem) -> Factor:
 def _nonnegative(problem: Problem) -> Problem:
     low, high = problem.bounds or (0.0, math.inf)
     if not max(low, 0.0) < high:
-        raise ValueError(f"bounds {problem.bounds!r} leave nothing between them and zero")
+        raise ValueError(f"bounds {problem.bounds!r} exclude all nonnegative values")
     return replace(problem, bounds=(max(low, 0.0), high))
 
 
 class RichardsonLucy:
-    """The weights of the pixels; the problem has bounds that are not negative."""
+    """The prepared iteration: the weights of the pixels, and a problem with nonnegative bounds."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.w = problem, all_weights(problem)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
-        """Restore each frame by itself, its channels together; see `deblur.problem.Factor`."""
+        """Restore each frame independently, but its channels together; see `deblur.problem.Factor`."""
         xp, k = self.problem.xp, len(g)
         if self.problem.fidelity.weights is not None:
             g = xp.where(self.w > 0, g, 0)  # hidden pixels may hold any value
@@ -183,7 +183,7 @@ class RichardsonLucy:
 
 
 def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solution:
-    """One frame (1, c, M, N), with weights that broadcast to it."""
+    """Restore one frame (1, c, M, N), with weights that broadcast to it."""
     raised = max(-float(g.min()), 0.0)
     if problem.noise is not None and problem.noise.gain:
         raised = max(raised, problem.noise.read**2 / problem.noise.gain)
@@ -205,14 +205,14 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         problem = replace(problem, bounds=(darkest, high))
         if not stop.consensus:
             combined(both, problem.xp.broadcast_to(g, both.shape), out=both)
-            combined(both, a=0.5, out=both)  # the mean of both, with half of the noise
+            combined(both, a=0.5, out=both)  # the mean with g, which has half of the noise
             most = int(2 / math.sqrt(max(lam, 1e-30)))
             wrong = most, True, f"more than {most} iterations would amplify the error of the PSF"
             count, converged, why = min(_least_error(problem, both, w, start, count), wrong)
         del both
         if darkest > low:
             share = darkest * g.size / float(sum_of(g))
-            level = f"; nothing is taken to be darker than {share:.0%} of the image's mean"
+            level = f"; no pixel is taken to be darker than {share:.0%} of the image's mean"
     objective, changes = [], []
     run = _Run(problem, g, w)
     for n in run.steps(start, count, tolerance):
@@ -232,7 +232,7 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
             break
         if n >= count:
             break
-    else:  # a GPU stops when nothing changes any more
+    else:  # a GPU stops at a change within the tolerance, 0 by default
         n = count
     last = f"the last of which changed the scene by {run.change:.1e} of its norm (tolerance {tolerance:.1e})"
     why = (why or f"all of {n} iterations ran out, {last}") + level
@@ -241,7 +241,7 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
 
 
 def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, limit: int) -> tuple[int, bool, str]:
-    """(the number of iterations after which f is expected nearest to the truth, whether it was found, words)."""
+    """Return the number of iterations with the least expected error, whether it was found, and the reason in words."""
     where, whole, psf = "", both.shape, problem.operator.mean_blur.psf
     sides = watched_sides(psf)
     problem, both, w = cut(problem, both, w, side=sides, interior=True, most=2 if psf.ndim == 3 else None)
@@ -264,12 +264,12 @@ def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, l
             for sign, out in zip((1, -1), now, strict=True):  # xy − ¾(x − y)² = ¼(x + y)² − (x − y)²
                 combined(one, other, b=sign, out=out)
             kept.append((at, now, float(norms(now)[1] ** 2)))
-            # On by half of the way since n/1.5, for neither is at its end yet.
+            # Extrapolated by half of the move since n/1.5, since neither scene is at its end yet.
             end = combined(now, next(scenes for earlier, scenes, _ in kept if 1.5 * earlier >= at), 1.5, -0.5)
             errors = [noisy + norms(combined(end, scenes, b=-1)) ** 2 @ (0.25, -1) for _, scenes, noisy in kept]
             count = kept[int(np.argmin(errors))][0]
             kept = [one for one in kept if 2 * one[0] >= count]
-            found = at >= 4 + 1.5 * count  # no better one is expected
+            found = at >= 4 + 1.5 * count  # no better iteration is expected
         if not math.isfinite(run.objective) or found or n >= last or count >= limit:
             break
     if not found or count > limit:
@@ -278,9 +278,11 @@ def _least_error(problem: Problem, both: Array, w: Array, start: Array | None, l
 
 
 def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
-    """The level below which no scene pixel is taken to lie: from the darkest local mean of the image down, while one of
-    two images with independent noise predicts the other no worse, then up by half a step and a quarter. Two pixels
-    count as one along the axes on which the PSF is long; of a large image the prediction is measured in two windows."""
+    """Return the level below which no scene pixel is taken to lie.
+
+    Levels are tried downwards from the darkest local mean, while one of two images with independent noise predicts the
+    other no worse, then half and a quarter of a step upwards. Long PSFs halve the resolution; large images use windows.
+    """
     xp, blur, (low, high) = problem.xp, problem.operator.shift_invariant, problem.bounds or (0.0, math.inf)
     if blur is None:
         return low
@@ -325,32 +327,32 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
         if not (found := unlikely(level)) <= least:
             break
         best, least = level, found
-    for step in ((highest - low) / 16, (highest - low) / 32):  # of what the last step passed over
+    for step in ((highest - low) / 16, (highest - low) / 32):  # parts of the last step
         if best + step <= highest and (found := unlikely(best + step)) <= least:
             best, least = best + step, found
     return best
 
 
 def heavy_ball(k: int) -> float:
-    """How far to go on along the last move, in the k-th iteration since a restart."""
+    """Return how far to extrapolate along the last move, in the k-th iteration since a restart."""
     return (k - 1) / (k + 2)
 
 
 class _Run:
-    """Frames (n, c, M, N) that share their steps, and the loop over them.
+    """Frames (n, c, M, N) that take their steps together, and the loop over these steps.
 
     Attributes
     ----------
     point : (n, c, P, Q) array
-        The scene that the last iteration ended with.
+        The scene after the last iteration.
     least_share : float
-        The extrapolation takes no pixel below this share of its value.
+        The extrapolation keeps at least this share of a pixel's value.
     objective, change : float
-        Of `point`: D, and how much of its norm the last iteration changed.
+        For `point`: the data term D, and the last iteration's relative change of the scene.
     ahead : int
-        By how many iterations `point` is ahead of these numbers, where each is `watched`.
+        Number of iterations by which `point` is ahead of these numbers, if each iteration is `watched`.
     agreed, ended : float, bool
-        The part of the pixels that the last step moved by consensus; whether `point` is the last, since they are few.
+        Share of pixels that the last step moved by consensus; whether `point` is final since few pixels moved.
     """
 
     least_share = 0.1
@@ -363,11 +365,11 @@ class _Run:
         plain = problem.fidelity.weights is None
         self.mean = float(sum_of(g)) / g.size if plain else float(sum_of(self.w * g)) / float(sum_of(self.w))
         self.floor = g.dtype.type(np.finfo(g.dtype).eps * self.mean)
-        # Its own memory: of what `adjoint` returns, the whole torus may remain.
+        # A copy: `adjoint` returns a view, which would keep the whole torus in memory.
         sensitivity = combined(problem.operator.adjoint(xp.ascontiguousarray(w)))
         most = xp.asarray([largest(x) for x in sensitivity.reshape(-1, *shape[2:])], g.dtype)
         most = most.reshape(*sensitivity.shape[:2], *[1] * (len(shape) - 2))
-        # Below the root of eps the transforms' rounding would decide the quotient.
+        # Below the root of eps, rounding of the transforms would decide the quotient.
         share = np.sqrt(np.finfo(sensitivity.dtype).eps)
         sensitivity = pixelwise(lambda _, s, most, share: s * (s > share * most), sensitivity, most, share)
         self.sensitivity = xp.broadcast_to(sensitivity, shape)
@@ -380,7 +382,7 @@ class _Run:
             self.signs = random_signs(g.shape, g.dtype, xp)
 
     def first(self, start: Array | None) -> Array:
-        """The scene to begin with, without a zero, which would remain: `start`, or the image's brightness."""
+        """Return the first scene: `start`, or the image's brightness; without zeros, which would remain."""
         level = max(self.mean - self.problem.fidelity.background, 0.01 * self.mean) / self.problem.operator.dc_gain
         low, high = self.bounds
         if start is None:
@@ -388,11 +390,11 @@ class _Run:
         return self.xp.ascontiguousarray(start.clip(max(1e-6 * level, low), high).reshape(self.sensitivity.shape))
 
     def ascent(self, ratio: Array) -> Array:
-        """Hᵀ of w g/(Hf + b), which may be overwritten; with consensus Hᵀw where two images disagree."""
+        """Return Hᵀ of w g/(Hf + b), which may be overwritten; with consensus, Hᵀw where two images disagree."""
         xp, operator, point, s = self.xp, self.problem.operator, self.point, self.sensitivity
         if not self.consensus:
             return operator.adjoint(ratio, True)
-        self.signs = xp.roll(self.signs, ratio.shape[-1] + 1)  # other noise in each step
+        self.signs = xp.roll(self.signs, ratio.shape[-1] + 1)  # new noise in each step
         half = operator.adjoint(self.deviation * self.signs * ratio)
         top, safe = operator.adjoint(ratio, True), xp.where(s > 0, s, 1)
         one, other = ((point * xp.maximum(top + x, 0) / safe).clip(*self.bounds) - point for x in (half, -half))
@@ -404,9 +406,9 @@ class _Run:
         return top
 
     def steps(self, start: Array | None, limit: int, tolerance: float = 0.0) -> Iterator[int]:
-        """Iterate until a change within `tolerance` or `limit`: the number of each iteration, once its numbers are set.
+        """Iterate to a change within `tolerance`, or to `limit`; yield each iteration's number once it is measured.
 
-        On a GPU `point` is valid for the last iteration alone, and one ahead for those that are watched.
+        On a GPU, `point` is valid after the last iteration only; if iterations are watched, it is one iteration ahead.
         """
         with block_map(self.problem, self.sensitivity.shape) as blocks:
             if self.problem.device.gpu is not None:
@@ -423,14 +425,14 @@ class _Run:
 
 
 class _ArraySteps:
-    """The steps of a run in array operations; `deblur.solvers.richardson_lucy_gpu` has them as CUDA kernels."""
+    """The steps of a run as array operations; `deblur.solvers.richardson_lucy_gpu` has them as CUDA kernels."""
 
     def __init__(self, run: _Run, first: Array, blocks: BlockMap) -> None:
         self.run, self.blocks, self.f = run, blocks, first
         self.momentum, self.before, self.change = 0, math.inf, math.inf
 
     def iterate(self, n: int) -> Iterator[tuple[float, float]]:
-        """The objective and the change of the point; then the next point."""
+        """Yield objective and change of the point, then compute the next point."""
         run, xp, operator = self.run, self.run.xp, self.run.problem.operator
         f, point, (low, high) = self.f, run.point, run.bounds
         background = run.g.dtype.type(run.problem.fidelity.background)
@@ -460,7 +462,7 @@ class _ArraySteps:
             moved = xp.subtract(new, old, out=up)
             squares = float((moved * moved).sum(dtype=np.float64)), float((new * new).sum(dtype=np.float64))
             old[...] = new
-            # Not down to zero, from which no product returns.
+            # Not down to zero: multiplicative steps could not raise it again.
             moved *= new.dtype.type(heavy_ball(self.momentum))
             moved += new
             xp.maximum(moved, new.dtype.type(run.least_share) * new, out=p)

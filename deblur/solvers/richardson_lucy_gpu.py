@@ -1,10 +1,10 @@
 """Richardson-Lucy on the GPU: two launches of ``cuda/richardson_lucy.cu`` and two products.
 
-An iteration of images is captured as a CUDA graph once a run and replayed (`deblur.graphs.Loop`); the host looks at the
-numbers every few iterations. Large ones are not captured: a graph's memory is its own.
+For images, an iteration is captured as a CUDA graph once a run and replayed (`deblur.graphs.Loop`). The host reads the
+numbers every few iterations. Iterations of large scenes are not captured, since a graph's memory is its own.
 
-Volumes are never copied: the point lies in a torus, with zeros around it, and its slices are transformed into another
-one. All else happens in the memory of that, w g/(Hf + b) in the place of Hf, and zeros around it.
+Volumes are never copied. The point lies in a torus of zeros, and its slices are transformed into a second array. All
+else happens in that array: w g/(Hf + b) replaces Hf, with zeros around it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class GpuSteps:
     Parameters
     ----------
     run : _Run
-        Its `point`, which is made here, is that of the last iteration.
+        The run; its `point`, which is created here, belongs to the last iteration.
     first : (n, c, P, Q) array
-        The scene to begin with.
+        The first scene.
     tolerance, limit : float, int
-        The device stops after a relative change within the tolerance, after so many iterations, or at a number that is
+        The device stops after `limit` iterations, at a relative change within the tolerance, or at a number that is
         not finite.
     """
 
@@ -50,7 +50,7 @@ class GpuSteps:
                 self._torus, shape = (lengths, by), (*shape[:3], *lengths[1:])
                 self._room = cupy.empty((*shape[:4], 2 * by.shape[-1]), first.dtype)
         self._f, self._sensitivity, self._point = map(_lined, (first.shape, first.shape, shape), 3 * [first.dtype])
-        lay = combined if self._torus is None else cupy.positive  # of volumes `combined` would copy a view
+        lay = combined if self._torus is None else cupy.positive  # `combined` would copy a view of a volume
         views = [corner(x, first.shape[2:]) for x in (self._f, self._sensitivity, self._point)]
         for view, x in zip(views, (first, run.sensitivity, first), strict=True):
             lay(x, out=view)
@@ -62,14 +62,14 @@ class GpuSteps:
         self._control = cupy.asarray(control)
         self._sums = cupy.zeros(_AT.SUMS, np.float64)
         self._reduction = kernels.Reduction("richardson_lucy", first[0, 0].size, _AT.SUMS - _AT.OF_EXPECT)
-        # Of a larger scene a launch takes no time beside the work.
+        # For a larger scene the launches take no time compared with the work.
         graph = first.size < 1 << 25 and not run.consensus
         self._loop: Any = Loop(_EAGER) if graph else lambda step: step()
 
     def iterate(self, n: int) -> list[list[float]]:
-        """A few iterations from the one numbered `n`: divergence and change of each."""
+        """Run a few iterations from the one numbered `n`; return divergence and change of each."""
         batch = 1 if self._run.watched else _AT.BATCH if n else _EAGER
-        for _ in range(min(batch, self._limit + 1 - n)):  # a few may be enough
+        for _ in range(min(batch, self._limit + 1 - n)):  # fewer may suffice
             self._loop(self._iteration)
         control = self._control.get()
         records = control[_AT.CONTROL :].reshape(-1, _AT.RECORD)
@@ -102,13 +102,13 @@ class GpuSteps:
 
 
 def _lined(shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """Zeros, in rows that begin at whole lines of the cache."""
+    """Return zeros whose rows begin at whole cache lines; the last axis may be longer than requested."""
     line = 128 // dtype.itemsize
     return cupy.zeros((*shape[:-1], -(-shape[-1] // line) * line), dtype)
 
 
 def _volumes(x: Array) -> tuple[Array, int, int, int, int, int, int, int]:
-    """Frames (n, c, *space), contiguous or a part of larger ones, as the kernels take them."""
+    """Return frames (n, c, *space), contiguous or part of larger ones, with strides and shape as kernel arguments."""
     x = x.reshape(x.shape[0] * x.shape[1], *(1,) * (5 - x.ndim), *x.shape[2:])
     if x.strides[3] != x.itemsize:
         x = cupy.ascontiguousarray(x)

@@ -1,42 +1,41 @@
 """Method ``dst``: sine transforms, for the zero boundary with a 3 x 3 PSF and for the antireflect boundary.
 
-Both want a PSF that is symmetric in each axis about its origin. Let S be the
+Both require a PSF that is symmetric in each axis about its origin. Let S be the
 orthonormal DST-I, θ_k = π k / (n + 1) its angles and
 h(θ, φ) = sum over k, l of h[k, l] cos(k θ) cos(l φ) the PSF's symbol.
 
-**zero.** A Toeplitz matrix of one dimension is diagonalised by S if it is
-symmetric and tridiagonal. H is a sum of products of such matrices if the PSF
-reaches no farther than one pixel, and then H = (S ⊗ S) diag(h(θ_k, φ_l)) (S ⊗ S)
-outright. The PSF's own zeros decide, not its array's size. A wider PSF is
-*not* diagonalised: entries of H next to the corners differ, and this method
+**zero.** S diagonalises a one-dimensional Toeplitz matrix that is symmetric and
+tridiagonal. If the PSF reaches one pixel from its origin, H is a sum of Kronecker
+products of such matrices, and H = (S ⊗ S) diag(h(θ_k, φ_l)) (S ⊗ S).
+Zeros at the border of the PSF's array do not count. A wider PSF is
+*not* diagonalised, since entries of H next to the corners differ; this method
 refuses it.
 
-**antireflect.** H is diagonalised by the antireflective transform, which is
-not orthogonal: in one dimension its columns are the two straight lines that
-are 1 at one edge pixel and 0 at the other (extended by antireflection they
-stay straight, and a symmetric PSF leaves them so), and the sine vectors of
-the n - 2 pixels between the edges. In two dimensions H = T Λ T⁻¹, T a Kronecker
-product of such matrices, so that HᵀH + λI is *not* diagonal. It is still solved
-exactly:
+**antireflect.** The antireflective transform diagonalises H. It is not
+orthogonal: in one dimension, its columns are the two straight lines that are 1 at
+one edge pixel and 0 at the other, and the sine vectors of the n - 2 pixels between
+the edges. (Antireflection extends the lines as straight lines, and a symmetric PSF
+preserves these.) In two dimensions H = T Λ T⁻¹, where T is a Kronecker product of
+such matrices, so HᵀH + λI is *not* diagonal. It is still solved exactly:
 
 * W, with unit vectors for the edge pixels and sine vectors for the interior,
   is orthogonal; in its coordinates T = I + (the lines' sine coefficients in
   the columns of the edges), and T⁻¹ = 2I − T.
-* HᵀH + λI restricted to the interior coordinates is diagonal, Λ² + λ. What is
-  left after eliminating them is the Schur complement of the edge pixels,
+* HᵀH + λI, restricted to the interior coordinates, is diagonal: Λ² + λ.
+  Eliminating them leaves the Schur complement of the edge pixels,
 
       E ᵀE + λI + λ Bᵀ (Λ² + λ)⁻¹ B ,   H = [E 0; B Λ] ,
 
-  a matrix of as many rows as the image has edge pixels; nothing in it
-  cancels, whatever λ. Even and odd coordinates of each axis do not mix, which
-  splits it into four of a quarter of the size, each factored once by Cholesky.
+  a matrix with one row for each edge pixel, in which nothing cancels,
+  whatever λ. Even and odd coordinates of each axis do not mix, so it
+  splits into four matrices of a quarter of the size, each factored once by Cholesky.
 
-The cost of a solve is that of two sine transforms and of two triangular
-solves, in float64 whatever the image is. What rounding leaves of Hᵀg in a
-direction that only λ holds, (HᵀH + λI)⁻¹ amplifies, and no Hᵀ damps it again:
-where a twentieth of the image may be that, the method raises an error. "hht" takes
-(HHᵀ + λI)⁻¹ = (I − H (HᵀH + λI)⁻¹ Hᵀ)/λ, which cancels: what rounding leaves is
-eps ‖H‖²/λ of the image, whatever the condition. So it is refined.
+A solve costs two sine transforms and two triangular solves, in float64
+whatever the image's dtype. In directions that λ alone determines, (HᵀH + λI)⁻¹
+amplifies the rounding of Hᵀg, and no Hᵀ damps it again. If that may be a
+twentieth of the image, the method raises an error. "hht" uses
+(HHᵀ + λI)⁻¹ = (I − H (HᵀH + λI)⁻¹ Hᵀ)/λ, in which digits cancel: rounding leaves
+eps ‖H‖²/λ of the image, whatever the condition number. So the result is refined.
 
 References
 ----------
@@ -69,7 +68,7 @@ from .spectrum import SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_
 
 
 def refuses(problem: Problem) -> str | None:
-    """None if a sine transform solves this blur exactly, else the reason in words."""
+    """Return None if a sine transform solves this blur exactly, else the reason in words."""
     blur = problem.blur
     if blur.boundary.transform not in ("sine", "antireflective"):
         return f"it serves boundaries 'zero' and 'antireflect', not {blur.boundary!r}"
@@ -90,7 +89,7 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Bytes of arrays of the image's size, and of the edge pixels' Cholesky factors for antireflect."""
+    """Return the bytes of arrays of the image's size and, for antireflect, of the edge pixels' Cholesky factors."""
     blur = problem.blur
     edge = sum(blur.image_shape) / 2 if _antireflective(blur) else 0  # unknowns of each of the four parts
     return (2 + 4 * problem.frames) * blur.shape[0] * problem.dtype.itemsize + 10 * edge**2 * 8
@@ -101,14 +100,14 @@ def _antireflective(blur: Blur) -> bool:
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:
-    """The spectrum for boundary "zero"; the antireflective transform is not orthogonal and has none."""
+    """Return the spectrum for boundary "zero"; ValueError for "antireflect", whose transform is not orthogonal."""
     if _antireflective(blur):
         raise ValueError(f"the sine transform gives no singular values for boundary {blur.boundary!r}")
     return blur.cached(("dst", np.dtype(dtype), device), lambda: SineSpectrum(blur, dtype, device))
 
 
 def prepare(problem: Problem) -> Factor:
-    """The eigenvalues, and the edge pixels' Cholesky factors for antireflect."""
+    """Compute the eigenvalues and, for antireflect, the edge pixels' Cholesky factors."""
     if _antireflective(problem.blur):
         return _Antireflective(problem)
     return SpectralFactor(decompose(problem.blur, problem.dtype, problem.device), problem)
@@ -136,7 +135,7 @@ class SineSpectrum(Spectrum):
 
 
 def transformed(x: Array, axis: int, overwrite: bool = False) -> Array:
-    """The orthonormal DST-I along an axis, its own inverse; with `overwrite` x may be destroyed."""
+    """Return the orthonormal DST-I along an axis, which is its own inverse; `overwrite` lets it destroy x."""
     n, xp = x.shape[axis], get_xp(x)
     if n == 0:
         return x
@@ -150,21 +149,21 @@ def transformed(x: Array, axis: int, overwrite: bool = False) -> Array:
 
 
 class _Part:
-    """The coordinates of one parity along each axis: H = T Λ T⁻¹ on (1 + k, 1 + m) numbers.
+    """The solver for coordinates of one parity along each axis: H = T Λ T⁻¹ on (1 + k, 1 + m) numbers.
 
     Row 0 and column 0 belong to the edge pixels, the rest to the interior.
     """
 
     def __init__(self, values: Array, lines: tuple[Array, Array], lam: float) -> None:
-        # values (1 + k, 1 + m): the symbol at angle 0 and at the interior's; lines: the straight lines'
-        # sine coefficients, (k,) and (m,).
+        # values (1 + k, 1 + m): the symbol at angle 0 and at the interior's angles; lines (k,) and (m,): the sine
+        # coefficients of the straight lines.
         xp = get_xp(values)
         p, q = lines
         k, m = len(p), len(q)
         inner = values[1:, 1:]
         self._inverse = 1 / (inner**2 + lam)
-        # B, the interior's response to the edge pixels: e0 x s_j and s_i x e0 answer in their own column
-        # or row of coordinates, the corner pixel everywhere.
+        # B, the interior's response to the edge pixels: e0 x s_j and s_i x e0 respond in their own column or row of
+        # coordinates, the corner pixel everywhere.
         by_cols = (values[:1, 1:] - inner) * p[:, None]
         by_rows = (values[1:, :1] - inner) * q
         corner = xp.zeros((1 + k, 1 + m))
@@ -173,7 +172,7 @@ class _Part:
         w = lam * self._inverse
         n = 1 + m + k
         schur = xp.zeros((n, n))
-        # The lower triangle, of edge unknowns in the order corner, row 0, column 0. First lam Bᵀ (Λ² + lam)⁻¹ B ...
+        # The lower triangle, with edge unknowns in the order corner, row 0, column 0. First lam Bᵀ (Λ² + lam)⁻¹ B ...
         schur[0, 0] = (w * corner[1:, 1:] ** 2).sum()
         schur[1 : 1 + m, 0] = (w * corner[1:, 1:] * by_cols).sum(axis=0)
         schur[1 + m :, 0] = (w * corner[1:, 1:] * by_rows).sum(axis=1)
@@ -181,7 +180,7 @@ class _Part:
         schur[cols, cols] = (w * by_cols**2).sum(axis=0)
         schur[rows, rows] = (w * by_rows**2).sum(axis=1)
         schur[1 + m :, 1 : 1 + m] = w * by_cols * by_rows
-        # ... then Eᵀ E + lam: E is diagonal but for the corner's column.
+        # ... then Eᵀ E + lam: E is diagonal except for the corner's column.
         down = xp.concatenate([corner[0, 1:], corner[1:, 0]])
         diagonal = xp.concatenate([values[0, 1:], values[1:, 0]])
         schur[0, 0] += corner[0, 0] ** 2 + (down**2).sum()
@@ -196,19 +195,19 @@ class _Part:
         self._values, self._p, self._q = values, p, q
 
     def forward(self, x: Array) -> Array:
-        """H on these coordinates."""
+        """Apply H to these coordinates."""
         return _transform(self._values * _transform(x, self._p, self._q, -1), self._p, self._q, 1)
 
     def adjoint(self, x: Array) -> Array:
-        """Hᵀ on these coordinates."""
+        """Apply Hᵀ to these coordinates."""
         return _transform_t(self._values * _transform_t(x, self._p, self._q, 1), self._p, self._q, -1)
 
     def solve(self, b: Array) -> Array:
-        """(HᵀH + λI)⁻¹ b: eliminate the interior, solve for the edge pixels, put them back in."""
+        """Return (HᵀH + λI)⁻¹ b: eliminate the interior, solve for the edge pixels, and substitute back."""
         xp = get_xp(b)
         x = xp.zeros_like(b)
         x[..., 1:, 1:] = b[..., 1:, 1:] * self._inverse
-        # With the interior eliminated the edges' right-hand side is b_E − Bᵀ Λ (Λ² + λ)⁻¹ b_I.
+        # Eliminating the interior turns the edges' right-hand side into b_E − Bᵀ Λ (Λ² + λ)⁻¹ b_I.
         carried = self.adjoint(self.forward(x))
         e = xp.concatenate([(b - carried)[..., 0, :], (b - carried)[..., 1:, 0]], axis=-1)
         e = cholesky_solve(self._factor, e.T, check_finite=False).T
@@ -220,7 +219,7 @@ class _Part:
 
 
 def _transform(x: Array, p: Array, q: Array, sign: int) -> Array:
-    """T (sign 1) or T⁻¹ (sign -1) of both axes: the edge's line is added to, or taken from, the interior."""
+    """Apply T (sign 1) or T⁻¹ (sign -1) along both axes: add the edges' lines to the interior, or subtract them."""
     x = x.copy()
     x[..., 1:, :] += sign * p[:, None] * x[..., :1, :]
     x[..., :, 1:] += sign * q * x[..., :, :1]
@@ -228,7 +227,7 @@ def _transform(x: Array, p: Array, q: Array, sign: int) -> Array:
 
 
 def _transform_t(x: Array, p: Array, q: Array, sign: int) -> Array:
-    """The transpose of `_transform`."""
+    """Apply the transpose of `_transform`."""
     x = x.copy()
     x[..., :, 0] += sign * (x[..., :, 1:] @ q)
     x[..., 0, :] += sign * (p @ x[..., 1:, :])
@@ -254,10 +253,10 @@ class _Antireflective(Direct):
             refuse_singular(double, blur.norm_bound**2, partial(self._solved, right=True), most=0.05)
 
     def _coordinates(self, x: Array) -> Array:
-        """Images to the coordinates W, and back, in place: W is symmetric and orthogonal."""
+        """Transform images to the coordinates W, or back, in place: W is symmetric and orthogonal."""
         half = x.dtype.type(np.sqrt(0.5))
         for axis in (-2, -1):
-            y = x.swapaxes(axis, -1)  # a view: x is changed through it
+            y = x.swapaxes(axis, -1)  # a view, through which x is changed
             if y.shape[-1] > 1:
                 inner = x[..., 1:-1, :] if axis == -2 else x[..., 1:-1]
                 y[..., 1:-1] = transformed(inner, axis).swapaxes(axis, -1)
@@ -270,7 +269,7 @@ class _Antireflective(Direct):
 
     @all_cores()
     def _solved(self, g: Array, right: bool = False) -> Array:
-        """(HᵀH + λI)⁻¹ Hᵀg; of `right` hand sides (HᵀH + λI)⁻¹ alone."""
+        """Return (HᵀH + λI)⁻¹ Hᵀg, or (HᵀH + λI)⁻¹ g if g is already a `right`-hand side."""
         # T is far from orthogonal: float32 loses too much.
         x = self._coordinates(g.reshape(-1, *self._problem.blur.image_shape).astype(FLOAT64))
         for index, part in self._parts:
@@ -278,15 +277,15 @@ class _Antireflective(Direct):
         return self._coordinates(x).reshape(g.shape).astype(g.dtype, copy=False)
 
     def _inverse(self, g: Array) -> Array:
-        """(HHᵀ + λI)⁻¹ g."""
+        """Return (HHᵀ + λI)⁻¹ g."""
         return (g - self._problem.blur.forward(self._solved(g))) / self._problem.lam
 
 
 def _parities(n: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For the even and the odd vectors of n pixels: coordinates, angles, the straight line's sine coefficients.
+    """Return, for even and for odd vectors of n pixels, their coordinates, angles and the line's sine coefficients.
 
-    In the coordinates of an axis the first is the sum and the last the difference of the edge pixels,
-    over √2; between them are the sine coefficients, odd ones even vectors and even ones odd vectors.
+    Along an axis, the first coordinate is the sum of the edge pixels over √2 and the last one their difference over √2.
+    Between them are the sine coefficients: odd-numbered ones belong to even vectors, even-numbered ones to odd vectors.
     """
     if n == 1:
         return [(np.zeros(1, dtype=int), np.zeros(1), np.zeros(0))]
@@ -295,7 +294,7 @@ def _parities(n: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     out = []
     for edge, chosen, line in ((0, k[::2], np.ones(n - 2)), (n - 1, k[1::2], interior)):
         sines = np.sin(np.outer(chosen, k) % (2 * (n - 1)) * (np.pi / (n - 1)))
-        coefficients = sines @ line / np.sqrt(n - 1)  # √(2/(n-1)) of the transform, 1/√2 of the edge
+        coefficients = sines @ line / np.sqrt(n - 1)  # √(2/(n-1)) is the transform's factor, 1/√2 the edge's
         index = np.concatenate([[edge], chosen])
         out.append((index, np.concatenate([[0.0], np.pi * chosen / (n - 1)]), coefficients))
     return out

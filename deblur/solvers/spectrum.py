@@ -1,10 +1,10 @@
 """The singular value decomposition of a structured blur, applied through fast transforms.
 
-For some blurs H = U S Vᵀ is known in closed form or from two small
-decompositions: periodic (Fourier, `deblur.solvers.fourier`), reflect (cosine,
+For some blurs H = U S Vᵀ is known in closed form, or follows from one small
+decomposition for each axis: periodic (Fourier, `deblur.solvers.fourier`), reflect (cosine,
 `deblur.solvers.cosine`), zero with a 3 x 3 PSF (sine, `deblur.solvers.sine`)
-and separable PSFs (`deblur.solvers.kronecker`). A `Spectrum` holds it; the
-direct solvers and the choice of λ both work on the same one.
+and separable PSFs (`deblur.solvers.kronecker`). A `Spectrum` holds it. The
+direct solvers and the choice of λ share the same `Spectrum`.
 
 Every scene restored by a spectral filter is
 
@@ -13,8 +13,8 @@ Every scene restored by a spectral filter is
 with w = σ/(σ² + λ) for Tikhonov, w = φ/σ for filter factors φ, and so on.
 
 H is square or wide, never tall, so the u_i are a complete orthonormal basis
-of the images: the squared coefficients of g sum to ‖g‖², nothing of g lies
-outside, and the residual of a filtered solution is
+of the images. The squared coefficients of g therefore sum to ‖g‖², and the
+residual of a filtered solution is
 ‖g − H f‖² = sum of (1 − w[i] σ[i])² |u_iᵀ g|².
 """
 
@@ -40,13 +40,13 @@ _DOUBTFUL = 64 * float(np.finfo(np.float64).eps)
 
 
 class Spectrum(ABC):
-    """H = U diag(values) Vᴴ for one blur, dtype and device. Where H is symmetric U and V are one transform.
+    """The decomposition H = U diag(values) Vᴴ for one blur, dtype and device; U = V if H is symmetric.
 
     Attributes
     ----------
     values : (M, N) array
-        One for each pixel of the image, of either sign, in the transform's own layout (not sorted). Of a periodic blur
-        the half of the complex eigenvalues that a real transform keeps.
+        One value for each pixel of the image, of either sign, in the transform's layout (not sorted). For a periodic
+        blur, the half of the complex eigenvalues that a real transform keeps.
     """
 
     def __init__(self, values: Array) -> None:
@@ -54,41 +54,47 @@ class Spectrum(ABC):
 
     @cached_property
     def singular_values(self) -> Array:
-        """σ ≥ 0, (M, N): all of them, laid out as `coefficients`."""
+        """Singular values σ ≥ 0 (M, N), all of them, in the layout of `coefficients`."""
         return abs(self.values)
 
     @abstractmethod
     def analyse(self, x: Array) -> Array:
-        """Uᴴ of the axes of space."""
+        """Apply Uᴴ along the axes of space."""
 
     @abstractmethod
     def synthesise(self, x: Array) -> Array:
-        """V of the axes of space; `x` may be destroyed."""
+        """Apply V along the axes of space; `x` may be destroyed."""
 
     def coefficients(self, g: Array) -> Array:
-        """|u_iᴴ g| of images (..., M, N): real, not negative, of their shape."""
+        """Return |u_iᴴ g| ≥ 0 for images (..., M, N), in their shape."""
         return abs(self.analyse(g))
 
     def tikhonov(self, lam: float) -> Array:
-        """What `filtered` takes to solve for λ."""
+        """Return the filter with which `filtered` computes the Tikhonov solution for λ."""
         return tikhonov_weights(self.values, lam)
 
     def filtered(self, g: Array, by: Array) -> Array:
-        """The scenes (..., P, Q) Σ by[i] (u_iᴴ g) v_i of images (..., M, N)."""
+        """Return the scenes (..., P, Q) Σ by[i] (u_iᴴ g) v_i for images (..., M, N)."""
         c = self.analyse(g)
         return self.synthesise(combined(c, by=by, out=c))
 
     def hht(self, g: Array, lam: float) -> Array:
-        """(HHᵀ + λI)⁻¹ Hᵀ g. For a normal H, which most spectra have, it is the Tikhonov solution."""
+        """Return (HHᵀ + λI)⁻¹ Hᵀ g; for a normal H, as of most spectra, it is the Tikhonov solution."""
         return self.filtered(g, self.tikhonov(lam))
 
 
 class SpectralFactor(Direct):
-    """The prepared solver of every method that has a `Spectrum`."""
+    """The prepared solver of every method with a `Spectrum`.
+
+    Raises
+    ------
+    SingularMatrixError
+        If HHᵀ + λI is singular to rounding; see `check_regular`.
+    """
 
     def __init__(self, spectrum: Spectrum, problem: Problem) -> None:
         self._spectrum, self._lam, self._hht = spectrum, problem.lam, problem.formula == "hht"
-        # However small a singular value comes to be, with such a λ there is an inverse.
+        # For such a λ, HHᵀ + λI has an inverse, however small the singular values are.
         largest = problem.blur.boundary.weight * problem.blur.norm_bound
         if not problem.lam > regular_from(problem.dtype, largest):
             check_regular(spectrum.singular_values, problem.lam)
@@ -100,24 +106,24 @@ class SpectralFactor(Direct):
 
 
 def verification(problem: Problem) -> float:
-    """Bytes that a host takes beside a spectrum and the filter to verify volumes."""
+    """Return the bytes that a host needs besides spectrum and filter to verify volumes."""
     image, scene, torus, *_ = problem.sizes
-    # The PSF's spectrum; of each frame the scene, g − Hf, the spectrum in which Hᵀ of that lies, and λf, or what Hᵀ
-    # folds back.
+    # The PSF's spectrum; for each frame the scene, g − Hf, the spectrum that becomes Hᵀ(g − Hf), and λf or the part
+    # that Hᵀ folds back.
     each = scene + image + torus + (torus if problem.blur.boundary.continued else scene)
     return torus + problem.frames * each + freed(torus)
 
 
 def regular_from(dtype: np.dtype, largest: float) -> float:
-    """The λ above which `check_regular` accepts any singular values up to `largest`."""
+    """Return the λ above which `check_regular` accepts any singular values up to `largest`."""
     eps = float(np.finfo(dtype).eps) ** 2
     return max(1.01 * eps / (1 - eps), _DOUBTFUL) * largest**2
 
 
 def check_regular(s: Array, lam: float) -> None:
-    """Raise SingularMatrixError unless σ² + λ has an inverse that the dtype can represent; λ = 0 may have.
+    """Raise SingularMatrixError unless σ² + λ has an inverse that the dtype can represent; λ = 0 is possible.
 
-    Singular values come from float64. One that is zero to rounding leaves an error of eps ‖H‖²/λ.
+    The singular values `s` were computed in float64; one that is zero to rounding causes an error of eps ‖H‖²/λ.
     """
     smallest, largest = float(s.min()), float(s.max())
     unknown = smallest < _DOUBTFUL * largest and lam < _DOUBTFUL * largest**2
@@ -129,7 +135,10 @@ def check_regular(s: Array, lam: float) -> None:
 
 
 def tikhonov_weights(values: Array, lam: float) -> Array:
-    """σ̄/(|σ|² + λ) of singular values or eigenvalues, zero where σ = λ = 0; not formed as 1/σ, which may overflow."""
+    """Return σ̄/(|σ|² + λ) for singular values or eigenvalues, and 0 where σ = λ = 0.
+
+    It is not computed as 1/σ, which may overflow.
+    """
     if is_cupy(values):
         return torus_gpu.quotient(values, lam)
     denominator = abs(values) ** 2
@@ -138,9 +147,9 @@ def tikhonov_weights(values: Array, lam: float) -> Array:
 
 
 def quadrant(blur: Blur) -> np.ndarray | None:
-    """The quarter h[0..r, 0..s] of a PSF symmetric in each axis about its origin, or None if it is not.
+    """Return the quarter h[0..r, 0..s] of a PSF symmetric in each axis about its origin; None for any other PSF.
 
-    Of a volume's PSF it is an eighth. Zeros at the border are dropped: r and s are the true half-widths.
+    For a volume's PSF it is an eighth. Zeros at the border are dropped, so r and s are the true half-widths.
     """
     h = blur.centred
     rounding = 8 * np.finfo(np.float64).eps * np.abs(h).max()
@@ -151,13 +160,16 @@ def quadrant(blur: Blur) -> np.ndarray | None:
 
 
 def diagonal(operator: Operator) -> bool:
-    """Whether H is diagonal in frequency: it wraps, or mirrors a scene and its PSF is symmetric in each axis."""
+    """Return whether a transform diagonalises H: it wraps, or mirrors a scene and its PSF is symmetric in each axis."""
     blur, boundary = operator.shift_invariant, operator.boundary
     return blur is not None and (boundary.wraps or (boundary.mirrors and quadrant(blur) is not None))
 
 
 def symbol_at(blur: Blur, lengths: Sequence[int], first: int, dtype: DTypeLike, device: Device) -> Array:
-    """The spectrum, real, of a PSF symmetric in each axis: a frequency of a torus for each pixel, from `first` on."""
+    """Return the real spectrum of a PSF symmetric in each axis: frequencies `first`, `first` + 1, … of a torus.
+
+    The result has the image's shape; `lengths` are those of the torus.
+    """
     shape, torus = blur.image_shape, tuple(lengths)
     if device.gpu is not None and torus_gpu.serves_psf(blur.psf, torus):
         return torus_gpu.symbol(blur.psf, torus, blur.origin, first, device.xp.empty(shape, dtype))
@@ -168,8 +180,8 @@ def symbol_at(blur: Blur, lengths: Sequence[int], first: int, dtype: DTypeLike, 
 
 
 def cosine_symbol(quarter: np.ndarray, angles: Sequence[np.ndarray], device: Device) -> Array:
-    """sum over (k, l) of h[k, l] cos(k θ) cos(l φ) for all `angles` θ, φ of each axis, of a symmetric PSF's quarter."""
-    found = quarter  # whose entries off an axis stand for two or more of the PSF
+    """Return Σ h[k, l] cos(k θ) cos(l φ) for all `angles` θ, φ of each axis, from a symmetric PSF's `quadrant`."""
+    found = quarter  # an entry off an axis stands for two or more entries of the PSF
     for axis, (along, size) in enumerate(zip(angles, found.shape, strict=True)):
         c = 2 * np.cos(along[:, None] * np.arange(size))
         c[:, 0] = 1

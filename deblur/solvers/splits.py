@@ -1,4 +1,4 @@
-"""ADMM's copies of what each term sees, with their duals, and the vector operations that an iteration is made of."""
+"""ADMM's splits: the state of their copies and duals, and the protocol of the operations of one iteration."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ RELAXATION = 1.8
 
 @dataclass(frozen=True)
 class State:
-    """What a warm start begins from: the scene on the domain, and the copies of each split with their duals.
+    """Start of a warm solve: the scene on the domain, and each split's copies and duals.
 
     Attributes
     ----------
     x : array
         The scene on the domain.
     u, t : lists of lists of arrays
-        For each split (the data's, the regularizers', the box's) its copies, and t = u − d with the scaled dual d.
+        For each split (the data's, the regularizers', the box's), its copies u, and t = u − d for the scaled dual d.
     rho : list of float
         ρ of each split.
     lam : float
-        λ of these ρ.
+        λ that belongs to these ρ.
     scale : Scale
-        The units of all of it.
+        Units of all arrays.
     """
 
     x: Array
@@ -43,17 +43,17 @@ class State:
     scale: Scale
 
     def copy(self, frames: int) -> State:
-        """A state of its own, of the first so many frames."""
+        """Return a copy of the state for the first `frames` frames."""
         u, t = ([[a[:frames].copy() for a in split] for split in kind] for kind in (self.u, self.t))
         return replace(self, x=self.x[:frames].copy(), u=u, t=t, rho=[*self.rho])
 
 
 class Extrapolation:
-    """Anderson's acceleration of ADMM, between batches of iterations at the same ρ.
+    """Anderson acceleration of ADMM, between batches of iterations at constant ρ.
 
-    ADMM repeats one map of q = 2u − t. After each batch the next one begins at the affine combination of the last five
-    results whose moves of q, in the norm of Σ ρ ‖q‖², nearly cancel. If that doubles the move, the last result is taken
-    up again, and the memory is emptied [1]_.
+    An ADMM iteration is a fixed-point map of q = 2u − t. After each batch, the next one starts at an affine combination
+    of the last five results. Its coefficients minimise the combined change of q, in the norm Σ ρ ‖q‖². If that doubles
+    the change, the method goes back to the last result and forgets the earlier ones [1]_.
 
     References
     ----------
@@ -69,7 +69,7 @@ class Extrapolation:
         self._start: Array | None = None
 
     def advance(self) -> None:
-        """Move the splits, after a batch."""
+        """Replace the splits by their extrapolation; to be called after each batch."""
         xp = get_xp(self._parts[0][1])
         new = xp.concatenate([root * a.ravel() for root, a in self._parts])
         if self._start is not None:
@@ -90,20 +90,20 @@ class Extrapolation:
 
 
 def _q(point: Array) -> Array:
-    """2u − t of a vector of u and t."""
+    """Return q = 2u − t, for a vector that holds u and then t."""
     half = point.size // 2
     return 2 * point[:half] - point[half:]
 
 
 class Steps(Protocol):
-    """The vector operations of one solve by ADMM, in array operations (`admm_arrays`) or CUDA kernels (`admm_gpu`).
+    """The operations of one solve by ADMM, as array operations (`admm_arrays`) or CUDA kernels (`admm_gpu`).
 
     Attributes
     ----------
     x : array
         The scene on the domain, after `begin` or `resume`.
     u, t, rho : lists
-        Of each split, as in `State`.
+        Copies, u − d, and ρ of each split, as in `State`.
     batch : int
         Iterations that may be submitted at once.
     """
@@ -123,51 +123,52 @@ class Steps(Protocol):
         """The mean weight, the mean of |g|, and the mean and standard deviation of the visible pixels."""
 
     def begin(self, rho: list[float]) -> None:
-        """Begin at the first scene, with no residual and these regularizers."""
+        """Start from the first scene, with zero duals and these ρ."""
 
     def resume(self, state: State) -> None:
-        """Begin where an earlier solve ended."""
+        """Start from the state at which an earlier solve ended."""
 
     def prepare(self, lam: float, rtol: float, armed: bool) -> None:
-        """Set the numbers of the iterations to come; only if `armed` may they stop at a residual of `rtol`."""
+        """Set λ and tolerance of the next iterations; only if `armed`, they stop at a relative residual of `rtol`."""
 
     def submit(self, count: int) -> None:
-        """Begin so many iterations; a GPU is not waited for."""
+        """Start `count` iterations, without waiting for a GPU."""
 
     def collect(self) -> tuple[np.ndarray, bool]:
-        """The sums of the iterations submitted, (n, splits, 5), and whether the last one met the tolerance.
+        """Return the sums (n, splits, 5) of the submitted iterations, and whether the last one met the tolerance.
 
-        The sums of a split are its term, ‖a − u‖², ‖u − u before‖², ‖a‖² and ‖u‖², a being what the term sees of x.
+        The sums of a split are the value of its term, ‖a − u‖², ‖u − u before‖², ‖a‖² and ‖u‖², where a is the term's
+        argument at x, such as K x.
         """
 
     def rescale(self, split: int, factor: float) -> None:
-        """Multiply ρ of a split; the dual ρ d stays what it is."""
+        """Multiply a split's ρ by `factor`, and keep its unscaled dual ρ d."""
 
     def state(self, lam: float, scale: Scale) -> State:
-        """All that a later solve needs to go on."""
+        """Return the state from which a later solve can continue."""
         return State(self.x, self.u, self.t, self.rho, lam, scale)
 
     def dual(self, split: int) -> list[Array]:
-        """ρ d: a subgradient of the term at u."""
+        """Return the unscaled dual ρ d of a split, a subgradient of its term at u."""
         return [self.rho[split] * (u - t) for u, t in zip(self.u[split], self.t[split], strict=True)]
 
     def measure(self) -> tuple[float, float, float]:
-        """The mean weight, the mean of |g|, and the standard deviation of the visible pixels, or their size."""
+        """Return the mean weight, the mean of |g|, and the visible pixels' deviation (their |mean| if flat)."""
         weight, level, mean, deviation = self.statistics()
         self.level, self.scale = level, deviation if deviation > 1e-6 * abs(mean) else abs(mean) or 1.0
         return weight, level, self.scale
 
     @property
     def least_size(self) -> float:
-        """The squared norm below which the size of what a split sees does not count: 1e-3 of the image's, or rounding.
+        """The least squared norm that the residuals of a split are relative to: 1e-3 of the image, or its rounding.
 
-        The differences of a flat scene vanish, and their residuals are not to be relative to that.
+        The differences of a flat scene vanish; without this floor their relative residuals would not be small.
         """
         eps = float(np.finfo(self.problem.dtype).eps)
         return max(1e-3 * self.scale, 1e3 * eps * self.level) ** 2 * math.prod(self.x.shape)
 
     def relative(self, sums: np.ndarray) -> np.ndarray:
-        """Relative primal and dual residual (..., splits, 2) of each split."""
+        """Return the relative primal and dual residual (..., splits, 2) of each split, from sums (..., splits, 5)."""
         size = np.maximum(np.maximum(sums[..., 3], sums[..., 4]), self.least_size)
         with np.errstate(invalid="ignore", over="ignore"):
             return np.sqrt(sums[..., 1:3] / size[..., None])

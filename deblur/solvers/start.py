@@ -1,4 +1,4 @@
-"""First scenes: the prior scene, and where an iteration begins."""
+"""Scenes before any restoration: the prior scene, and the first scene of an iteration."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ..operators.operator import Operator
 from ..problem import Problem
 from ..threads import all_cores, on_cores
 
-#: An operator of less brightness, as a part of its gain, takes a picture's mean away.
+#: Brightness over gain below which an operator counts as one that removes a picture's mean.
 DIM = 1e-3
-#: Standard deviation in pixels of the Gaussian that makes the prior of the image.
+#: Standard deviation, in pixels, of the Gaussian for the prior scene.
 SMOOTHING = 3.0
-#: The same of a mean over neighbouring pixels.
+#: Standard deviation, in pixels, of the Gaussian for a local mean.
 LOCAL = 2.0
 
 
 def prior_scene(operator: Operator, g: Array, smoothing: float = SMOOTHING) -> Array:
-    """The scene expected a priori: the image itself, smoothed and continued beyond its edges.
+    """Return the scene expected a priori: the image, smoothed and continued beyond its edges.
 
-    λ‖f‖² draws the restored scene towards black, and beyond the frame, where nothing holds it, all the
-    way: with boundary "unknown" the edge of that darkness rings into the picture. Drawing it towards
-    this scene f̄ instead is the same formula, applied to g − H f̄:
+    λ‖f‖² draws the restored scene towards black, most of all beyond the frame, where no datum holds it: with boundary
+    "unknown", the edge of that darkness rings into the picture. To draw it towards the scene f̄ that is returned here,
+    apply the same formula to g − H f̄:
 
         f = f̄ + Hᵀ(HHᵀ + λI)⁻¹ (g − H f̄) ,   the minimiser of ‖Hf − g‖² + λ‖f − f̄‖² .
 
@@ -35,14 +35,14 @@ def prior_scene(operator: Operator, g: Array, smoothing: float = SMOOTHING) -> A
     ----------
     operator : Operator
     g : (..., M, N) array
-        The blurred image.
+        The blurred image, NumPy or CuPy.
     smoothing : float
-        Standard deviation of the Gaussian in pixels; it keeps the noise of g out of f̄.
+        Standard deviation of the Gaussian, in pixels; it keeps the noise of g out of f̄.
 
     Returns
     -------
     (..., P, Q) array
-        Of the operator's `scene_shape`, divided by its brightness.
+        The scene, of the operator's `scene_shape`, in the dtype and on the device of g; divided by the brightness.
     """
     g = as_real(g, "the image")
     level, wraps = brightness_of(operator), operator.boundary.wraps
@@ -54,12 +54,12 @@ def prior_scene(operator: Operator, g: Array, smoothing: float = SMOOTHING) -> A
 
 
 def smoothed(g: Array, axes: int = 2, wraps: bool = False, sigma: float = LOCAL) -> Array:
-    """Images (..., M, N) under a Gaussian with a standard deviation in pixels, as if their edge pixels went on."""
+    """Smooth images (..., M, N) by a Gaussian; beyond the edges, edge pixels are repeated, or the image `wraps`."""
     if is_cupy(g):
         return _laid(g, g.shape[-axes:], (0,) * axes, wraps, sigma)
     reach = int(4 * sigma + 0.5)
     weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
-    # Blocks of lines times a band matrix. scipy.ndimage takes longer to import than a small image to restore.
+    # Blocks of lines times a band matrix. Importing scipy.ndimage takes longer than restoring a small image.
     block = 4 * reach + 1
     band = sum(w * np.eye(block, block + 2 * reach, i) for i, w in enumerate(weights / weights.sum())).astype(g.dtype)
 
@@ -79,10 +79,10 @@ def smoothed(g: Array, axes: int = 2, wraps: bool = False, sigma: float = LOCAL)
 
 
 def _laid(g: Array, scene: Shape, first: Shape, wraps: bool, sigma: float, scale: float = 1.0) -> Array:
-    """CuPy's images smoothed and laid into scenes, axis by axis."""
+    """Smooth CuPy images and lay them into scenes, axis by axis."""
     axes = len(scene)
     x, lead, shape = g, g.shape[:-axes], g.shape[-axes:]
-    for axis, n in enumerate(shape[:-1]):  # all later axes as one
+    for axis, n in enumerate(shape[:-1]):  # all later axes are merged
         x = x.reshape(*lead, *scene[:axis], n, math.prod(shape[axis + 1 :]))
         x = _smooth(x, (scene[axis], x.shape[-1]), (first[axis], 0), 0, wraps, sigma)
     x = x.reshape(*lead, math.prod(scene[:-1]), g.shape[-1])
@@ -91,16 +91,16 @@ def _laid(g: Array, scene: Shape, first: Shape, wraps: bool, sigma: float, scale
 
 
 def brightness_of(operator: Operator) -> float:
-    """The factor between the means of image and scene; 1 for an operator that removes the mean."""
+    """Return the ratio of the means of image and scene; 1 for an operator that removes the mean."""
     level = operator.dc_gain
-    return level if abs(level) > DIM * operator.norm_bound else 1.0  # an edge filter keeps none
+    return level if abs(level) > DIM * operator.norm_bound else 1.0  # 1 for an edge filter
 
 
 def filled(g: Array, weights: Array | None) -> Array:
-    """Frames (k, c, M, N), with the pixels of weight 0 taken from their neighbours: hidden values have no effect.
+    """Return frames (k, c, M, N) with pixels of weight 0 replaced by a mean of neighbours, so they have no effect.
 
-    They get the mean of what is visible under a Gaussian of growing width: the start of an iteration, never a
-    result.
+    The mean is that of visible pixels under a Gaussian of growing width. It serves as the start of an iteration, never
+    as a result.
     """
     if weights is None:
         return g
@@ -109,7 +109,7 @@ def filled(g: Array, weights: Array | None) -> Array:
     if all_true(visible):
         return g
     space, fft = g.shape[2:], Device.of(g).fft
-    options: Any = {"axes": tuple(range(2, g.ndim)), "norm": "ortho"}  # the picture is mirrored at its edges
+    options: Any = {"axes": tuple(range(2, g.ndim)), "norm": "ortho"}  # the DCT mirrors the picture at its edges
     spectra = [fft.dctn(xp.where(visible, part, 0).astype(g.dtype), **options) for part in (g, 1)]
     out, missing = xp.where(visible, g, 0), ~visible
     squares = sum(f**2 for f in xp.meshgrid(*[xp.arange(n) / (2 * n) for n in space], indexing="ij", sparse=True))
@@ -122,14 +122,14 @@ def filled(g: Array, weights: Array | None) -> Array:
         missing &= ~reached
         sigma *= 2
         if sigma > sum(space):
-            # A frame with nothing visible at all (another of the stack has): its level is unknown.
+            # A frame without any visible pixel, among frames that have some: its level is unknown.
             out = xp.where(missing, 0, out)
             break
     return out.astype(g.dtype, copy=False)
 
 
 def first_scene(problem: Problem, g: Array) -> Array:
-    """Where an iteration begins: the image over the operator's brightness, its edges going on beyond the frame."""
+    """Return the first scene of an iteration: the image over the brightness, continued by its edge pixels."""
     xp, operator = problem.xp, problem.operator
     seen = filled(g, problem.fidelity.weights)
     if problem.fidelity.background:
@@ -144,9 +144,9 @@ def first_scene(problem: Problem, g: Array) -> Array:
 
 
 def continued(operator: Operator, g: Array) -> Array:
-    """Images laid into the scene, continued by their edge pixels."""
+    """Lay images into scenes, and continue them by their edge pixels."""
     axes, crop = len(operator.image_shape), operator.crop
-    if tuple(at.stop - at.start for at in crop) != operator.image_shape:  # an image that is no part of its scene
+    if tuple(at.stop - at.start for at in crop) != operator.image_shape:  # the image is not a part of its scene
         mean = g.mean(axis=tuple(range(-axes, 0)), keepdims=True)
         return get_xp(g).broadcast_to(mean, (*g.shape[:-axes], *operator.scene_shape))
     if is_cupy(g) and g.dtype.kind == "f" and axes == 2:
@@ -156,14 +156,14 @@ def continued(operator: Operator, g: Array) -> Array:
 
 
 def _first(operator: Operator) -> Shape:
-    """Where the image's first pixel lies in the scene."""
+    """Return the index of the image's first pixel in the scene."""
     return tuple(part.start for part in operator.crop)
 
 
 def _smooth(
     g: Array, shape: Sequence[int], first: Sequence[int], axis: int, wraps: bool, sigma: float = 0.0, scale: float = 1.0
 ) -> Array:
-    """Images (..., M, N) smoothed along an axis, laid into scenes and continued by their edges: ``cuda/start.cu``."""
+    """Smooth images (..., M, N) along an axis, and lay them into scenes continued by edge pixels: ``cuda/start.cu``."""
     images, row, stride = kernels.images(g)
     threads = kernels.Constants("start").THREADS
     most = 8 * kernels.properties(g.device.id).multiprocessors
@@ -176,7 +176,7 @@ def _smooth(
 
 
 def all_weights(problem: Problem) -> Array:
-    """W as (a, b, M, N), a and b being those of the frames or 1; ones where the fit has none."""
+    """Return W as (a, b, M, N), with the frames' a and b or 1; ones if the fidelity has no weights."""
     xp, shape, w = problem.xp, problem.operator.image_shape, problem.fidelity.weights
     w = xp.asarray(np.ones(1, problem.dtype)) if w is None else w
     w = w.reshape((1,) * (2 + len(shape) - w.ndim) + w.shape)
@@ -184,7 +184,7 @@ def all_weights(problem: Problem) -> Array:
 
 
 def half_width(hidden: np.ndarray) -> int:
-    """How far a hidden pixel is from a visible one of its image, along an axis or a diagonal; 0 if none is hidden."""
+    """Return the largest distance of a hidden pixel to a visible one, with diagonal steps of 1; 0 if none is hidden."""
     from scipy.ndimage import distance_transform_cdt
 
     images = [image for image in hidden.reshape(-1, *hidden.shape[2:]) if image.any()]

@@ -1,4 +1,4 @@
-"""What the power spectrum of a blurred image shows: the fit by Whittle's likelihood, see `deblur.tuning.psf_error`."""
+"""Fit of a blurred image's power spectrum by Whittle's likelihood; see `deblur.tuning.psf_error` for the model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from ..operators.torus import Torus
 
 
 def power_of(g: Array, side: int, windows: Sequence[int]) -> np.ndarray:
-    """Mean power of windows of some frames, so many along each axis, under Hann's taper: the half spectrum. White noise
-    has its variance."""
+    """Return the mean power of Hann windows of up to three frames, as half a spectrum (side, side // 2 + 1).
+
+    `windows` is the number of windows along each axis. White noise has its variance at each frequency.
+    """
     device = Device.of(g)
     taper = np.sin(np.pi * (np.arange(side) + 0.5) / side) ** 2
     dtype = np.float64 if device.gpu is None else g.dtype
@@ -28,7 +30,7 @@ def power_of(g: Array, side: int, windows: Sequence[int]) -> np.ndarray:
 
 
 def summed_power(torus: Torus, images: Iterable[Array]) -> Array:
-    """The sum of the power of images, which may be destroyed, at the frequencies of a half spectrum, (n, 1)."""
+    """Return the summed power of images, which may be destroyed, at a half spectrum's frequencies, (n, 1)."""
     power = None
     for image in images:
         spectrum = torus.analyse(image, True)
@@ -39,20 +41,20 @@ def summed_power(torus: Torus, images: Iterable[Array]) -> Array:
 
 @lru_cache(maxsize=8)
 def cells(side: int, shape: tuple[int, int], psf: bytes) -> Cells:
-    """The cells of windows with so many pixels a side and of a PSF (float64)."""
+    """Return the cells for windows of `side` pixels a side and a PSF, given by shape and float64 bytes; cached."""
     h = np.frombuffer(psf).reshape(shape)
     return Cells(Torus((side, side)).power(h / h.sum()))
 
 
 class Cells:
-    """Frequencies that are alike in radius, direction and in what the blur leaves of them."""
+    """Frequencies, grouped into cells of similar radius, direction and attenuation by the blur."""
 
     def __init__(self, blur: np.ndarray) -> None:
         side = len(blur)
         down, right = np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None]
         squares = down**2 + right**2
-        scene = 1 / np.maximum(squares, 0.25 / side**2)  # of pictures, about; the fit corrects it
-        # The axes hold what continues beyond the frame, and low frequencies what no law describes.
+        scene = 1 / np.maximum(squares, 0.25 / side**2)  # approximate power of pictures; the fit corrects it
+        # Frequencies on an axis hold what continues beyond the frame; low ones follow no law. Both are left out.
         some = (squares > (6 / side) ** 2) & (right > 0) & (right < 0.5) & (down != 0)
         blurred, white = tapered(scene * blur)[some], tapered(scene)[some]
         radius, angle = 0.5 * np.log(squares[some]), np.arctan2(*np.broadcast_arrays(down, right))[some]
@@ -63,8 +65,8 @@ class Cells:
         _, cell = np.unique(np.ravel_multi_index(kinds, [n.max() + 1 for n in kinds]), return_inverse=True)
         self.count = np.bincount(cell).astype(float)
         self._some, self._cell = some, cell
-        # The PSF's own power, in mean over all directions, and the most of it that may be white noise, in which few
-        # frequencies have next to no power.
+        # The PSF's power, averaged over all directions, and an upper bound of its part that is white noise of a
+        # measured PSF; such noise has next to no power at few frequencies only.
         own = (np.bincount(kinds[0], blur[some]) / np.maximum(np.bincount(kinds[0]), 1))[kinds[0]]
         self.floor = float(min(np.quantile(blur[some], 0.005) / 0.005, np.quantile(own, 0.05)))
         x, self.blurred, self.white, two, cross, four, radius, own = (
@@ -78,20 +80,24 @@ class Cells:
 
     @property
     def zeros(self) -> bool:
-        """Whether the blur leaves hardly anything of some frequencies."""
+        """Whether the blur removes at least 2 % of the frequencies almost entirely."""
         return bool((self.blurred < 1e-3 * self.white) @ self.count >= 0.02 * self.count.sum())
 
     def means(self, power: np.ndarray) -> np.ndarray:
-        """The mean of a half spectrum over each cell."""
+        """Return the mean of a half spectrum over each cell."""
         return np.bincount(self._cell, power[self._some]) / self.count
 
     def fitted(
         self, power: np.ndarray, noise: float | None, error: float | None, start: np.ndarray | None = None
     ) -> tuple[np.ndarray, float, float, float]:
-        """The likeliest log S, colour of the noise, log ε² and log σ², by Fisher's scoring with Levenberg's damping."""
+        """Fit the parameters to a power spectrum; return them, loss, scatter of powers and the deviation of ε².
+
+        The parameters (n + 2,) are those of log S, the colour of the noise, log ε² and log σ². A given `noise` (σ) or
+        `error` (ε) is kept. The method is Fisher scoring with Levenberg's damping.
+        """
         n, count, top = self.basis.shape[1] + 1, self.count, float(power.max())
-        # S is near that of pictures, as strongly as twenty powers would say it; noise that was resampled or stored as
-        # JPEG is not quite white.
+        # The prior of S is that of pictures, as strong as twenty powers. Noise that was resampled or stored as JPEG is
+        # not quite white.
         mean = np.array([0, -0.3, *[0] * n])
         weight = 20 / np.array([1e9, 0.8, 0.3, 0.5, 0.5, 0.5, 0.3, 0.3, 2, 1e9, 1e9]) ** 2
         limits = np.full((n + 2, 2), [-math.inf, math.inf])
@@ -107,7 +113,7 @@ class Cells:
         def model(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
             scene, (error, white) = self.scene(at), np.exp(at[n:])
             noise = white * np.exp(at[n - 1] * fine)
-            # A measured PSF holds noise: by what is left of it the true PSF is likely to differ.
+            # A measured PSF contains noise. The true PSF probably has less power than the measured one by that noise.
             hidden, turns = min(error, self.floor), 2.0 * (error < self.floor)
             true, part = 1 - hidden / self.own, hidden / self.own
             total = scene * (true**2 * self.blurred + (error - hidden * part) * self.white) + noise
@@ -134,19 +140,19 @@ class Cells:
             if 0 <= gain < 0.02 or damping > 1e8:
                 break
         scatter = max(float(count @ (power / total - 1) ** 2) / len(count), 1.0)
-        slopes[:, n] /= math.exp(at[n])  # by ε² itself
+        slopes[:, n] /= math.exp(at[n])  # derivative by ε² instead of its logarithm
         information = ((slopes * count[:, None]).T @ slopes + np.diag(weight))[np.ix_(free, free)]
         deviation = 0.0 if error is not None else math.sqrt(scatter * abs(float(np.linalg.pinv(information)[n, n])))
         return at, loss, scatter, deviation
 
     def scene(self, at: np.ndarray) -> np.ndarray:
-        """S over 1/|k|² of the parameters of a fit."""
+        """Return S over 1/|k|² in each cell, from the parameters of a fit."""
         return np.exp((self.basis @ at[:-3]).clip(-99, 99))
 
 
 def fitted_spectrum(g: Array, psf: np.ndarray) -> tuple[Cells, np.ndarray] | None:
-    """The cells of frequencies for a PSF, and an image's power in them; None if it is too small or too flat."""
-    edges = [min(m // 2, n // 16) for m, n in zip(psf.shape, g.shape[-2:], strict=True)]  # the boundary's part
+    """Return the cells for a PSF and an image's power in them; None if the image is too small or too flat."""
+    edges = [min(m // 2, n // 16) for m, n in zip(psf.shape, g.shape[-2:], strict=True)]  # affected by the boundary
     g = g[..., edges[0] : g.shape[-2] - edges[0], edges[1] : g.shape[-1] - edges[1]]
     side = min(max(256, 4 * max(psf.shape)), *g.shape[-2:])
     if side < max(32, 2 * max(psf.shape)) or abs(psf.sum()) <= 1e-3 * abs(psf).sum():
@@ -158,13 +164,15 @@ def fitted_spectrum(g: Array, psf: np.ndarray) -> tuple[Cells, np.ndarray] | Non
 
 
 def scene_law(squares: Array) -> Array:
-    """1/|k|², the power of pictures, of the squares of frequencies; zero below 0.1 cycles per pixel, where a wrong PSF
-    of the right sum leaves hardly anything."""
+    """Return 1/|k|², a picture's power, from squared frequencies; 0 below 0.1 cycles per pixel.
+
+    There a wrong PSF with the right sum leaves hardly any residual.
+    """
     return (squares > 0.1**2) / np.maximum(squares, 0.1**2)
 
 
 def tapered(power: np.ndarray) -> np.ndarray:
-    """A half spectrum of power as Hann's taper shows it."""
+    """Return a half spectrum of power, smoothed as Hann's taper smooths it."""
     for axis in range(power.ndim - 1):
         power = (4 * power + np.roll(power, 1, axis) + np.roll(power, -1, axis)) / 6
     wide = np.pad(power, [*[(0, 0)] * (power.ndim - 1), (1, 1)], mode="reflect")

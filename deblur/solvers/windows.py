@@ -1,4 +1,4 @@
-"""Windows of a large image, from which numbers such as λ are chosen for the whole of it."""
+"""Windows of a large image that represent it when λ or a number of iterations is chosen."""
 
 from __future__ import annotations
 
@@ -11,48 +11,49 @@ from ..device import Array
 from ..operators.blur import Blur
 from ..problem import Problem
 
-_WINDOW = 256  # pixels of a side, at least, of the windows that stand for a large image; a quarter for a volume
+_WINDOW = 256  # least side, in pixels, of windows that represent a large image; a quarter of it for a volume
 
 
 def side_for(psf: Array) -> list[int]:
-    """Sides, in pixels, of the windows that λ is chosen from; for volumes about as many as for images."""
+    """Return the sides, in pixels, of windows for the choice of λ; volumes have about as many pixels as images."""
     if psf.ndim == 2:
         return [max(128, 3 * max(psf.shape))] * 2
     return [max(round(128 ** (2 / psf.ndim)), 3 * m) for m in psf.shape]
 
 
 def watched_sides(psf: Array) -> list[int]:
-    """Of the windows from which the number of iterations is found."""
+    """Return the sides, in pixels, of windows for the choice of the number of iterations."""
     return [max(_WINDOW, 3 * max(psf.shape)) if psf.ndim < 3 else max(_WINDOW // 4, 2 * max(psf.shape))] * psf.ndim
 
 
 def watched_step(pixels: float, axes: int) -> int:
-    """Of so many pixels, the n-th along each axis suffice: n."""
+    """Return n such that every n-th pixel along each axis suffices, for windows of so many pixels."""
     return max(int((pixels / _WINDOW**2) ** (1 / axes)), 1)
 
 
 def cut(
     problem: Problem, g: Array, w: Array | None, *, side: Sequence[int], interior: bool = False, most: int | None = None
 ) -> tuple[Problem, Array, Array | None]:
-    """Windows spread over frames (k, c, M, N), as frames of a problem with an open boundary; or all as it is.
+    """Return windows of frames (k, c, M, N) as frames of a problem with an open boundary, or all frames unchanged.
 
     Parameters
     ----------
-    problem, g : Problem, (k, c, M, N) array
+    problem : Problem
+    g : (k, c, M, N) array
     w : array that broadcasts to `g`, or None
-        Its weights.
+        Weights of `g`.
     side : sequence of int
-        Pixels along each axis; fewer where there are not as many.
+        Pixels of a window along each axis; fewer if the image has fewer.
     interior : bool
-        Whether the caller needs nothing of the boundary; else it must be open already.
+        Whether the caller disregards the boundary; otherwise windows require an open boundary.
     most : int, optional
-        How many windows, those where the frames vary most; all by default.
+        Largest number of windows; those where the frames vary most are taken. By default all.
 
     Returns
     -------
     problem, frames, weights
-        Those that were given, where the whole image is to be used. The windows' problem has the weights, if there are
-        any.
+        The arguments themselves if the image is small, too narrowly masked or has another boundary. Otherwise the
+        windows' problem with their weights (if there are any), the windows stacked as frames, and their weights.
     """
     blur, space = problem.operator.shift_invariant, g.shape[2:]
     sides = [min(n, m) for n, m in zip(space, side, strict=True)]
@@ -70,7 +71,7 @@ def cut(
     xp = problem.xp
     if w is not None:
         weights = xp.broadcast_to(w, g.shape)
-        at = [here for here in at if float((weights[here] > 0).mean()) >= 0.5]  # that show half of their pixels
+        at = [here for here in at if float((weights[here] > 0).mean()) >= 0.5]  # at least half of the pixels visible
         if not at:
             return problem, g, w
         w = xp.concatenate([weights[here] for here in at])

@@ -1,16 +1,16 @@
 """Images beyond one memory: tiles whose seam is predicted.
 
-`plan_tiles` says how large tiles and their overlap must be, from PSF and λ; `tiled` restores by them: NumPy arrays with
-threads, Dask arrays lazily; `stream` from disk to disk.
+`plan_tiles` computes tile and overlap from PSF and λ. `tiled` restores by such tiles: NumPy arrays with
+threads, Dask arrays lazily. `stream` works from disk to disk.
 
-- `reach`: the kernel's tail, from which the seam follows;
+- `reach`: the kernel's tail, which determines the seam;
 - `plan`: the plan;
-- `problem`: the decisions that are taken once for all tiles, and the calls into the pipeline;
-- `windows`: one window, solved;
-- `refining`: tiles solved in passes, where the overlap does not fit;
+- `problem`: the decisions that are made once for all tiles, and the calls into the pipeline;
+- `windows`: the solution of one window;
+- `refining`: tiles solved in passes, if the overlap does not fit;
 - `tiling`: NumPy arrays; `mapping`: Dask arrays;
-- `stores`: what is read and written; `streams`: from disk to disk, with a second start; `clusters`: processes;
-- `checks`: seams measured, and the residual of the whole image.
+- `stores`: input and output; `streams`: from disk to disk, resumable; `clusters`: processes;
+- `checks`: measured seams, and the residual of the whole image.
 """
 
 from .checks import Residual

@@ -1,4 +1,4 @@
-"""The restored image verified: seams measured on a few tiles, and the residual of the whole image, tile by tile."""
+"""Verification of the restored image: measured seams of a few tiles, and the residual of the whole image by tiles."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Residual:
-    """The residual of the whole image, without the pixels near the border: no scene is stored beyond it.
+    """The residual of the whole image, except near the border, since no scene is stored beyond it.
 
     Attributes
     ----------
     residual : float or None
-        ‖b − A f‖ / ‖b‖ of (HᵀH + λI) f = Hᵀ g, or with f̄ and g − H f̄ where the scene is drawn towards f̄; None for
-        a restoration that is not the linear formula. Of the prior "natural" both sides are multiplied by BBᵀ.
+        ‖b − A f‖ / ‖b‖ of (HᵀH + λI) f = Hᵀ g, or the same for f − f̄ and g − H f̄ if the scene is drawn towards f̄.
+        None for other restorations than the linear formula. For the prior "natural", both sides are multiplied by BBᵀ.
     data_residual : float
         ‖H f − g‖ / ‖g‖.
     tiles : int
-        The number of verified tiles; each part of a large tile counts. Tiles next to a failed one, and tiles that
-        lie wholly near the border, are not verified.
+        Number of verified tiles; each part of a large tile counts. Tiles next to a failed one, and tiles that are
+        entirely near the border, are not verified.
     """
 
     residual: float | None
@@ -48,9 +48,10 @@ class Residual:
 
 
 def measured(tiling: Tiling) -> list[float]:
-    """The seams of up to eight tiles, of large ones in a corner: the largest change by more overlap, of the range.
+    """Return the seams of up to eight tiles: the largest change by a larger overlap, as a share of the range.
 
-    More is twice as much, and two PSFs at least: of less, twice as much may leave the same error.
+    Only a corner of a large tile is solved. The larger overlap is twice the planned one, and at least two PSFs, since
+    twice a smaller one may leave the same error.
     """
     plan, space, tiles = tiling.plan, tiling.layout.space, tiling.tiles
     if len(tiles) == 1 or plan.passes > 1:
@@ -58,11 +59,11 @@ def measured(tiling: Tiling) -> list[float]:
     wider = [2 * max(d, m) for d, m in zip(plan.overlap, tiling.recipe.psfs.shape[1:], strict=True)]
 
     def corner(tile: Any, number: int) -> Iterator[tuple[int, int]]:
-        """The part of a tile where neighbours meet, another corner for each number."""
+        """Yield the spans of a part of a tile where neighbours meet; the number selects the corner."""
         for axis, ((a, b), d, n) in enumerate(zip(tile, plan.overlap, space, strict=True)):
             side = n if b - a == n else min(b - a, max(tiling.side, 2 * d))
             turn = bool(number >> axis & 1)
-            before = a > 0 and (turn or b == n)  # by turns, where there are neighbours on both sides
+            before = a > 0 and (turn or b == n)  # with neighbours on both sides, the number decides
             yield (a, a + side) if before else (b - side, b)
 
     seams, every = [], tiling.layout.frames * len(tiles)
@@ -76,7 +77,7 @@ def measured(tiling: Tiling) -> list[float]:
 
 
 def with_seam(tiling: Tiling, plan: TilePlan) -> TilePlan:
-    """The plan with the seam that was measured."""
+    """Return the plan with its measured seam."""
     tiling.plan = plan
     seams = tiling.measure()
     why = f"its seam was measured on {len(seams)} tiles, against more overlap"
@@ -86,10 +87,10 @@ def with_seam(tiling: Tiling, plan: TilePlan) -> TilePlan:
 def with_measured_overlap(
     tiling: Tiling, overlap: Sequence[int], planned: Callable[[Sequence[int]], TilePlan]
 ) -> TilePlan:
-    """The plan with the smallest overlap, of this and its doubles, whose seam on the image itself is small enough.
+    """Return the plan with the smallest overlap, of this and its doubles, whose measured seam is small enough.
 
-    An iteration that stops early gives another result on every window, however wide. The search ends where four times
-    the overlap, or all that the tiles have room for, does not halve the seam: no overlap gives a much smaller one.
+    An iteration that stops early has different results on all windows, however wide. So the search ends if four times
+    the overlap, or all that the tiles have room for, does not halve the seam: then no overlap makes it much smaller.
     """
     plans = list[TilePlan]()
     while (plan := planned(overlap)).answer == "measure":
@@ -101,7 +102,7 @@ def with_measured_overlap(
         before = plans[-2:-1] if ended else plans[-3:-2]
         if before and plan.seam > 0.5 * before[0].seam:
             best = next(p for p in plans if p.seam < 2 * plan.seam)
-            left = f"is left by the stopping rule of method {plan.method!r}; rtol={0.1 * plan.tolerance:.1g} lessens it"
+            left = f"is left by the stopping rule of method {plan.method!r}; rtol={0.1 * plan.tolerance:.1g} reduces it"
             return replace(best, reason=f"{best.reason}, and {left}")
         if ended:
             why = f"the seam of method {plan.method!r} with an overlap of {by(plan.overlap)} pixels is still"
@@ -113,7 +114,7 @@ def with_measured_overlap(
 def residual(
     tiling: Tiling, image: Any, restored: Any, run: Callable[..., Iterable[Any]] = itertools.starmap
 ) -> Residual | None:
-    """The residual of the whole image; None if no tile can be verified.
+    """Return the residual of the whole image, or None if no tile can be verified.
 
     `image` and `restored` are arrays that can be sliced; `run` is a function like `itertools.starmap`.
     """
@@ -128,7 +129,7 @@ def residual(
 
 
 def _in_parts(tiling: Tiling, tile: Sequence[tuple[int, int]]) -> Iterable[tuple[tuple[int, int], ...]]:
-    """A tile in parts, small enough to be verified in the memory of a worker: 112 bytes a pixel were measured."""
+    """Yield parts of a tile that a worker's memory can verify: 112 bytes a pixel were measured."""
     sides, beyond = [b - a for a, b in tile], margin(tiling.recipe.psfs.shape[1:])
     most = tiling.plan.memory // (112 * tiling.layout.colours)
     while math.prod(s + 2 * e for s, e in zip(sides, beyond, strict=True)) > most and max(sides) > 32:
@@ -138,10 +139,10 @@ def _in_parts(tiling: Tiling, tile: Sequence[tuple[int, int]]) -> Iterable[tuple
 
 
 def of_tile(recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: int, tile: Any) -> Solution | None:
-    """The figures of one tile, without its arrays; None where it is not finite or near the border."""
+    """Return the figures of one tile, without its arrays; None if it is not finite or is near the border."""
     e = margin(recipe.psfs.shape[1:])
     where, _, trim = surroundings(tile, e, layout.space, wraps=False)
-    kept = tuple(  # nor within a margin of the border
+    kept = tuple(  # pixels beyond a margin of the image's border
         slice(m if span.start == 0 else before, span.stop - span.start - (m if after < m else after))
         for [span], (before, after), m in zip(where, trim, e, strict=True)
     )

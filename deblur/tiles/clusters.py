@@ -1,4 +1,4 @@
-"""Processes of this machine or of others that `deblur.tiles.stream` computes in: a `distributed.Client`."""
+"""Processes on this or other machines in which `deblur.tiles.stream` computes, as a `distributed.Client`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from typing import Any
 def cluster(
     workers: int, memory: int | None = None, *, gpus: bool = False, scheduler: str | None = None
 ) -> Iterator[Any]:
-    """A `distributed.Client`: of the scheduler at an address, or of processes of this machine, with a thread each.
+    """Yield a `distributed.Client`: of a running scheduler, or of processes of this machine with one thread each.
 
     Parameters
     ----------
     workers : int
-        Processes.
+        Number of processes.
     memory : int, optional
-        Bytes for each, which ends a process that takes more; by default no limit is set.
+        Bytes for each process; one that uses more is ended. By default there is no limit.
     gpus : bool
-        Give each process a GPU of its own, and two threads; of those that CUDA_VISIBLE_DEVICES names if it is set.
+        Give each process its own GPU, from CUDA_VISIBLE_DEVICES if it is set, and two threads.
     scheduler : str, optional
-        Address of a scheduler that runs already, such as ``tcp://host:8786``.
+        Address of a running scheduler, such as ``tcp://host:8786``.
 
     Raises
     ------
     ValueError
-        If CUDA_VISIBLE_DEVICES names fewer GPUs than there are to be processes.
+        If CUDA_VISIBLE_DEVICES names fewer GPUs than processes.
+    ImportError
+        If Dask is not installed.
     """
     try:
         import dask
@@ -41,19 +43,20 @@ def cluster(
             yield client
         return
     config: dict[str, Any] = {
-        # Windows are all alike: memory that Dask has its workers give back would be new pages again for each, which
-        # costs a fifth of the time. One arena keeps it once, and not one for each thread that reads.
+        # All windows have similar sizes. If Dask made its workers return memory, each window would need new pages,
+        # which costs a fifth of the time. Few arenas keep that memory few times, instead of once for each thread that
+        # reads.
         "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
         "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 2,
-        # Sampling of every stack and the monitors take a tenth of the time.
+        # Profiling of stacks and the monitors take a tenth of the time.
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "500ms",
         "distributed.admin.system-monitor.interval": "5s",
     }
     envs = [{"CUDA_VISIBLE_DEVICES": name} for name in visible_gpus(workers)] if gpus else [{}] * workers
     here: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False}
-    # An error in a task is raised here, in one sentence: the workers need not print it with its traceback.
-    # Of two threads one reads and writes while the other's tile is solved on the GPU.
+    # An error in a task is raised here, in one sentence; workers need not print its traceback.
+    # With two threads, one reads and writes while the GPU solves the other's tile.
     each = {"nthreads": 1 + gpus, "memory_limit": memory or 0, "silence_logs": logging.CRITICAL, **here}
     with (
         dask.config.set(config),
@@ -68,7 +71,7 @@ def cluster(
 
 
 def visible_gpus(count: int) -> list[str]:
-    """The names of so many GPUs: by number, or as CUDA_VISIBLE_DEVICES has them, which hides all if it is empty."""
+    """Return the names of `count` GPUs: by number, or from CUDA_VISIBLE_DEVICES, which hides all if it is empty."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         return [str(i) for i in range(count)]

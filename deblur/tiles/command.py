@@ -21,7 +21,7 @@ from .plan import plan_tiles
 
 
 def wants(args: argparse.Namespace, psf: Any) -> bool:
-    """Whether a call of ``deblur reconstruct`` is one of tiles; an option that does nothing then is an error."""
+    """Return whether a call of ``deblur reconstruct`` uses tiles; raise ValueError for an option without effect."""
     store, volume = Path(args.output).suffix == ".zarr", np.ndim(psf) == 3
     of_tiles = ("tile", "tolerance", "workers", "memory", "scheduler", "gpus", "no_check")
     tiled = store and (not volume or any(getattr(args, name) for name in of_tiles))
@@ -45,7 +45,7 @@ def wants(args: argparse.Namespace, psf: Any) -> bool:
 def reconstruct(
     args: argparse.Namespace, fitted: Callable[[image.Metadata], tuple[np.ndarray, list[str]]], options: Options
 ) -> int:
-    """Restore a store with the PSF that is `fitted` to its metadata, with lines that say how; returns the exit code.
+    """Restore a store with the PSF that `fitted` adapts to its metadata, report it, and return the exit code.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def reconstruct(
     image.check_output(args.output, [args.input, args.psf[0]])
     kernel, choose = args.psf[1], axes_chooser(args, args.psf[1])
     source = Source(args.input, dtype=options.get("dtype"), choose=choose, psf_axes=kernel.ndim)
-    kernel, resampled = fitted(replace(source.metadata, orientation=1))  # the pixels stay as the sensor has them
+    kernel, resampled = fitted(replace(source.metadata, orientation=1))  # pixels stay in the sensor's orientation
     workers = args.gpus or args.workers or 1
     gpus, several = bool(args.gpus), workers > 1 or args.gpus or args.scheduler
     clients = cluster(workers, gpus=gpus, scheduler=args.scheduler) if several else nullcontext(None)

@@ -1,4 +1,4 @@
-"""Tiles of Dask arrays: each chunk is read once, and `dask.array.overlap` lends its neighbours a part of it."""
+"""Tiles of Dask arrays: each chunk is read once, and `dask.array.overlap` shares parts of it with its neighbours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def lazily(tiling: Tiling, img: Any) -> Any:
-    """The restored image as a lazy Dask array with the axes of `img`."""
+    """Return the restored image as a lazy Dask array with the axes of `img`."""
     import dask.array as da
     from dask.array.overlap import overlap
 
@@ -25,7 +25,7 @@ def lazily(tiling: Tiling, img: Any) -> Any:
     x = x.rechunk(blocks_of(tiling, x.chunks[max(0, len(layout.stack) - 1)]))
     edge = "periodic" if tiling.recipe.boundary.wraps else "none"
     found: list[Any] = []
-    for number in range(tiling.plan.passes):  # a pass sees as much of the y of the last one as of x
+    for number in range(tiling.plan.passes):  # a pass sees as much of the last y as of x
         tiles, name = BlockMap(tiling, number), f"deblur-{tiling.recipe.token}-{number}"
         depth = dict(enumerate(tiles.overlap, x.ndim - len(tiles.overlap)))
         windows = [overlap(each, depth, edge, allow_rechunk=False) for each in (x, *found)]
@@ -35,21 +35,24 @@ def lazily(tiling: Tiling, img: Any) -> Any:
 
 
 class BlockMap:
-    """Restores the tile of a block from its windows. It holds little of a `Tiling`: it travels with the tasks.
+    """Restores the tile of a block from its windows. It holds few parts of a `Tiling`, since it is sent with tasks.
 
     Parameters
     ----------
     tiling : Tiling
+    tiling : Tiling
+        The decisions.
     number : int
-        Of the pass.
+        Number of the pass.
 
     Attributes
     ----------
     overlap : list of int
+        Pixels that are read beyond a tile, along each axis of space.
     stack : tuple of int
-        Frames along each axis of the stack.
+        Numbers of frames along each axis of the stack.
     last : bool or None
-        Of tiles that are refined, whether this pass gives the restored scene and not y; None of others.
+        For tiles that are refined, whether this pass returns the restored scene instead of y; else None.
     """
 
     def __init__(self, tiling: Tiling, number: int) -> None:
@@ -63,14 +66,14 @@ class BlockMap:
         return self.recipe.token
 
     def __call__(self, *windows: Array, block_id: tuple[int, ...]) -> Any:
-        """The tile of a block from its windows, or ValueError that names it, as `dask.array.map_blocks` calls it.
+        """Return the tile of a block from its windows, as `dask.array.map_blocks` calls it; ValueError names the block.
 
         `block_id` counts blocks along each axis of `Layout.order`.
         """
         tile = [cuts[i] for cuts, i in zip(self.cuts, block_id[-len(self.cuts) :], strict=True)]
         size = [cuts[-1][1] for cuts in self.cuts]
         _, sides, trim = surroundings(tile, self.overlap, size, self.recipe.boundary.wraps)
-        # Where each frame has its own PSF, each block is one frame.
+        # If each frame has its own PSF, each block is one frame.
         frame = int(np.ravel_multi_index(block_id[: len(self.stack)], self.stack)) if len(self.recipe.psfs) > 1 else 0
         front, space = windows[0].shape[: -len(size)], windows[0].shape[-len(size) :]
         image, *known = (window.reshape(-1, self.colours, *space) for window in windows)
@@ -79,13 +82,13 @@ class BlockMap:
         except ValueError as error:
             raise ValueError(f"the tile {block_id} (counted in tiles): {error}") from None
         f = f.reshape(*front, *f.shape[2:])
-        return f if self.recipe.device == "cpu" or is_cupy(f) else f.copy()  # staging memory is reused
+        return f if self.recipe.device == "cpu" or is_cupy(f) else f.copy()  # the staging memory is used again
 
 
 def blocks_of(tiling: Tiling, frames: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The lengths of the blocks along each axis of `Layout.order`: tiles, and as many frames in each as fit.
+    """Return the lengths of the blocks along each axis of `Layout.order`: tiles, with as many frames as fit.
 
-    `frames` are parts of the last axis of the stack, which are kept apart.
+    `frames` are the chunks of the last axis of the stack, which are not merged.
     """
     layout, most = tiling.layout, tiling.together
     front = [(1,) * layout.shape[axis] for axis in layout.stack[:-1]]

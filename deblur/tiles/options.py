@@ -1,4 +1,4 @@
-"""The options of `plan_tiles`, `tiled` and `stream` that a restoration without tiles does not have."""
+"""The options that only `plan_tiles`, `tiled` and `stream` have."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ TOLERANCE = 1e-3
 
 class PlanOptions(Options, total=False):
     """tolerance : float
-        Largest error at a seam, against the image solved whole, as a part of the image's range; 1e-3 by default. With
-        boundary "zero" the range begins at 0: an image far above it needs a smaller one for its contrast.
+        Largest error at a seam, relative to the image solved whole, as a share of the image's range; by default 1e-3.
+        With boundary "zero" the range begins at 0: a bright image needs a smaller tolerance for its contrast.
     safe : bool
-        False: the sharp prediction, made with the correlation that photographs have, which held in 99 of 100 cases
-        of ``benchmarks/bench_tiles.py``. True: the L1 tail, which no image can exceed inside the border; it asks for
-        1.2 to 2 times the overlap.
+        False: the sharp prediction, for the correlation that photographs have; it held in 99 of 100 cases of
+        ``benchmarks/bench_tiles.py``. True: the L1 tail, a bound for every image away from the border; it needs 1.2 to
+        2 times the overlap.
     memory : int, optional
-        Bytes that the arrays of one worker may take; by default half of what is free, for all workers together.
+        Bytes that the arrays of one worker may use; by default half of the free memory, divided among the workers.
     tile, overlap : int or tuple of int, optional
-        Instead of the planned ones, one number or one for each axis; the seam of an overlap is then predicted or
-        measured, and warned of where it is above the tolerance.
+        Replace the planned ones: one number, or one for each axis. The seam of a given overlap is predicted or
+        measured, with a warning if it is above the tolerance.
     passes : int, optional
-        Solve tiles of this overlap so often: more than once is "refine". By default as often as it takes.
+        How often tiles of this overlap are solved; more than once is "refine". By default as often as necessary.
     chunk : int or tuple of int, optional
-        Tiles are multiples of this, such as the chunks of a store, if such tiles fit.
+        Tiles are multiples of this, such as the chunks of a store, if such tiles fit into memory.
     device : str, int or Device
-        Where windows are solved: "cpu" (default), "gpu" or a GPU's number. CuPy arrays are solved where they are."""
+        Where windows are solved: "cpu" (default), "gpu" or a GPU's number. CuPy arrays stay on their GPU."""
 
     tolerance: Annotated[float, TOLERANCE]
     safe: Annotated[bool, False]
@@ -42,11 +42,11 @@ class PlanOptions(Options, total=False):
 
 class TileOptions(PlanOptions, total=False):
     """workers : int or distributed.Client, optional
-        Threads, each with one tile; by default one a core. A client (`cluster`) for `stream` alone.
+        Threads, each with one tile; by default one for each core. `stream` also takes a client (`cluster`).
     channel_axis : int, optional
-        The axis of the colours; an image (M, N, 3) or (M, N, 4) is colour without it.
+        Axis of the colours; an image (M, N, 3) or (M, N, 4) is taken for colour without it.
     stack_axis : int or tuple of int, optional
-        The axes that frames are counted along. Frames share what is prepared for a window."""
+        Axes along which frames are counted. Frames share the prepared solvers of a window."""
 
     workers: Annotated[Any, None]
     channel_axis: Annotated[int | None, None]
@@ -54,7 +54,7 @@ class TileOptions(PlanOptions, total=False):
 
 
 def parted(options: Mapping[str, Any], kind: Any) -> tuple[dict[str, Any], Options]:
-    """(the options of `kind` with their defaults, those of `deblur.reconstruct`)."""
+    """Return the options of `kind` with their defaults, and the remaining ones, those of `deblur.reconstruct`."""
     own = {name: default for name, default in defaults(kind).items() if name not in Options.__annotations__}
     rest: Any = {name: value for name, value in options.items() if name not in own}
     return {name: options.get(name, default) for name, default in own.items()}, rest

@@ -1,4 +1,4 @@
-"""`plan_tiles`: tile, overlap and predicted seam, from PSF and λ alone, before anything is read."""
+"""`plan_tiles`: tile, overlap and predicted seam, from PSF and λ alone, before any image is read."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .windows import lengths, pads
 
 Size = tuple[int, ...]  # along each axis of space
 
-#: Numbers for each pixel that a window takes at least which is solved as an image: measured, as no method counts the
+#: Least number of numbers for each pixel of a window that is solved as an image: measured, since no method counts the
 #: arrays of its prior.
 _AT_LEAST = 18
-#: At a border that mirrors or is black a PSF that is not point-symmetric meets its mirror image, and the error along
-#: the border is up to this many times the error that reaches as far inside.
+#: At a border that mirrors or is black, a PSF that is not point-symmetric meets its mirror image. The error along the
+#: border is up to this many times the error that reaches as far inside.
 _ASYMMETRIC = 30.0
 _ANSWERS = {"whole": "solve whole", "refine": "tiles, refined", "measure": "tiles with a measured overlap"}
 
@@ -41,33 +41,33 @@ class TilePlan:
     Attributes
     ----------
     answer : {"tiles", "whole", "refine", "measure", "none"}
-        "tiles": cut the image. "whole": solve it at once. "refine": no tile that fits has the overlap it takes, and
-        the whole image does not fit: every tile is solved several times, each time for the residual that its
-        neighbours have left. "measure": the seam of this method cannot be predicted: compare tiles of this overlap
-        with tiles of more on parts of the image. "none": nothing that fits reaches the tolerance.
+        "tiles": cut the image. "whole": solve it at once. "refine": no tile that fits has the necessary overlap, and
+        the whole image does not fit. Every tile is solved several times, each time for the residual that its neighbours
+        have left. "measure": the seam of this method cannot be predicted, but by comparing tiles of this overlap with
+        tiles of a larger one on parts of the image. "none": nothing that fits reaches the tolerance.
     reason : str
-        One sentence.
+        Reason for the answer, in one sentence.
     shape, tile, overlap : tuple of int
-        Pixels of the image, of a tile, and of the surroundings that it sees on each side. An axis that one tile
-        covers has no overlap.
+        Pixels of the image, of a tile, and of the surroundings that a tile sees on each side. An axis that is not cut
+        has no overlap.
     tolerance : float
-        Largest error at a seam that was requested, as a part of the image's range.
+        Requested largest error at a seam, as a share of the image's range.
     seam : float
-        Predicted largest error at a seam, as a part of the range; of "refine" the largest after the last pass; of
-        "measure" the largest of a few tiles, NaN until it is measured.
+        Predicted largest error at a seam, as a share of the range. For "refine", after the last pass; for "measure",
+        the largest of a few tiles, and NaN until it is measured.
     bound : float
         L1 tail: a rigorous bound for tiles away from the border; infinite unless the overlap was chosen by it.
     work : float
-        Pixels solved for over pixels of the image, of all passes.
+        Pixels that all passes solve, over pixels of the image.
     bytes, whole_bytes, memory : int
-        Arrays at the peak of one worker, those of the whole image at once, and the memory that a worker may take.
-        Python and its libraries come on top: about 150 MB a process.
+        Bytes of the arrays at the peak of one worker, of the whole image solved at once, and allowed for a worker.
+        Python and its libraries need about 150 MB more for each process.
     boundary, method, dtype : str
         As requested; an undecided boundary counts as "unknown".
     passes : int
-        How often each tile is solved: once, but for "refine".
+        How often each tile is solved: once, except for "refine".
     seam_once : float
-        Of "refine": the part of a pass's largest change that is left after it; predicted, the seam of one pass.
+        For "refine", the part of a pass's largest change that is left after it: predicted as the seam of one pass.
     """
 
     answer: str
@@ -90,12 +90,12 @@ class TilePlan:
 
     @property
     def tiles(self) -> int:
-        """How many tiles there are."""
+        """Number of tiles."""
         return math.prod(_up(n, t) for n, t in zip(self.shape, self.tile, strict=True))
 
     @property
     def window(self) -> Size:
-        """The largest array that is solved at once: a tile with its overlap, no larger than the image."""
+        """Shape of the largest array that is solved at once: a tile with its overlap, no larger than the image."""
         return _window(self.shape, self.tile, self.overlap)
 
     def __str__(self) -> str:
@@ -119,7 +119,7 @@ class TilePlan:
 
 
 class _Task:
-    """The checked arguments of `plan_tiles`: what a plan is made for.
+    """The checked arguments of `plan_tiles`, for which a plan is made.
 
     Attributes
     ----------
@@ -127,9 +127,9 @@ class _Task:
         Its operator is the blur of the whole image.
     method, prior : str
     size : tuple of int
-        Of the image.
+        Shape of the image.
     units : list of tuple of int
-        Multiples of which tiles are: the first of those with which one fits.
+        Tiles are multiples of the first of these units with which a tile fits.
     tile, overlap : tuple of int or None
         As requested.
     passes, memory : int
@@ -138,9 +138,9 @@ class _Task:
     psf : tuple of int
         The shape of the PSF.
     asymmetric : bool
-        Whether the PSF meets its mirror image at the border, which is another PSF.
+        Whether the PSF meets its mirror image, which is another PSF, at the border.
     weight, sharp : float
-        Largest error at the border over that inside; and over the predicted deviation.
+        Ratio of the largest error at the border to that inside, and of the largest error to the predicted deviation.
     """
 
     def __init__(self, psf: Any, lam: float, shape: Sequence[int], options: PlanOptions) -> None:
@@ -160,10 +160,10 @@ class _Task:
         self.memory = check_count(memory, "memory")
         request = check_request(psf, self.size, float(lam), rest, CPU, reuse=True)
         problem = replace(request.problem, device=device)
-        self.problem = Scale.of(problem).near(problem)  # no square overflows or vanishes
+        self.problem = Scale.of(problem).near(problem)  # so that squares neither overflow nor vanish
         self.method, self.prior, self.dark = request.method, request.prior, request.dark
         self.units = [] if given["chunk"] is None else [_sides(given["chunk"], "chunk", axes)]
-        self.units.append((round(64 ** (2 / axes)),) * axes)  # about as many pixels whatever the axes
+        self.units.append((round(64 ** (2 / axes)),) * axes)  # about as many pixels for any number of axes
         self.tile = None if given["tile"] is None else _sides(given["tile"], "tile", axes)
         self.overlap = None if given["overlap"] is None else _sides(given["overlap"], "overlap", axes, least=0)
         passes, self.safe = given["passes"], given["safe"]
@@ -172,16 +172,16 @@ class _Task:
         self.psf, edge = blur.psf.shape, blur.boundary
         self.asymmetric = not (blur.point_symmetric or edge.wraps or edge.open)
         self.weight = _ASYMMETRIC if self.asymmetric else 1.0
-        self.sharp = SHARP * math.sqrt(axes / 2)  # measured for two axes; a pixel in a corner sees the seams of all
-        if edge.weight != 1:  # a border that is continued by weights is reached along both sides of a corner
+        self.sharp = SHARP * math.sqrt(axes / 2)  # measured for two axes; a pixel in a corner sees seams of all axes
+        if edge.weight != 1:  # a corner of a border with weights is reached along both sides
             self.weight = (edge.weight * self.weight) ** 2
 
     def plan(
         self, answer: str, reason: str, tile: Size | None = None, overlap: Sequence[int] = (0, 0, 0), passes: int = 1
     ) -> TilePlan:
-        """The plan of these tiles, by default one that is the image, without a predicted seam."""
+        """Return the plan of these tiles, without a predicted seam; by default the whole image is the tile."""
         tile, size, problem = tile or self.size, self.size, self.problem
-        # Passes read a margin beyond an overlap, so that of an axis that is cut must not be 0.
+        # A pass reads a margin beyond its overlap, so the overlap of an axis that is cut must not be 0.
         overlap = tuple(0 if t >= n else max(d, int(passes > 1)) for t, d, n in zip(tile, overlap, size, strict=False))
         beyond = [d + m if d and passes > 1 else d for d, m in zip(overlap, margin(self.psf), strict=True)]
         work = float(passes)
@@ -199,18 +199,18 @@ class _Task:
 def plan_tiles(psf: Any, lam: float, shape: Sequence[int], **options: Unpack[PlanOptions]) -> TilePlan:
     """Plan how to cut an image into tiles so that no seam exceeds a tolerance, from PSF and λ alone.
 
-    A restored pixel depends on the image as far away as the kernel F⁻¹[conj(ĥ)/(|ĥ|² + λ)] reaches, which is not the
-    PSF's size: the closer the PSF's spectrum comes to zero and the smaller λ is, the farther. The kernel's tail is
-    computed (one FFT for each axis), and the overlap is where it falls below the tolerance. The image is not read.
+    A restored pixel depends on the image as far away as the kernel F⁻¹[conj(ĥ)/(|ĥ|² + λ)] reaches. This is not the
+    PSF's size: it is the farther, the closer the PSF's spectrum comes to zero and the smaller λ is. The kernel's tail
+    is computed by one FFT for each axis, and the overlap is where it falls below the tolerance. The image is not read.
 
     Parameters
     ----------
     psf : (m, n) array
-        Point spread function; used as it is.
+        Point spread function; it is not normalised.
     lam : float
-        λ of the linear formula (or of ``method="gradient"`` or ``"laplacian"``). A number: a rule needs the image.
+        λ of the linear formula (or of ``method="gradient"`` or ``"laplacian"``), a number: a rule needs the image.
     shape : tuple of int
-        Pixels of the image along each of its axes of space: one, two or three, as many as the PSF has.
+        Pixels of the image along each axis of space, of which there are as many as the PSF has.
     {options}
 
     Returns
@@ -220,21 +220,21 @@ def plan_tiles(psf: Any, lam: float, shape: Sequence[int], **options: Unpack[Pla
     Raises
     ------
     ValueError, TypeError
-        For input that makes no sense, a PSF larger than the image or than a tile with its overlap, or a tolerance
+        For invalid arguments, a PSF larger than the image or than a tile with its overlap, or a tolerance
         below the rounding errors of the dtype.
 
     See Also
     --------
-    deblur.choose_method : the same question for the method.
+    deblur.choose_method : chooses the method without the image.
 
     Notes
     -----
-    Options have the defaults of `deblur.reconstruct`; ``boundary="auto"`` is planned as "unknown", whose windows need
-    the most, and ``dtype=None`` as float64. For a method that is not linear the answer is "measure".
+    Options have the defaults of `deblur.reconstruct`. ``boundary="auto"`` is planned as "unknown", whose windows need
+    the most memory, and ``dtype=None`` as float64. For a method that is not linear, the answer is "measure".
 
-    The bound holds for tiles away from the border, whose windows are continued by their own pixels and filtered with
-    k: the error of the continuation is at most the range. Tiles at the border are solved with the image's own
-    boundary; their inner edges follow the same tail, by measurement.
+    The bound holds for tiles away from the border. Their windows are continued by their own pixels and filtered with
+    k, and the error of the continuation is at most the range. Tiles at the border are solved with the image's own
+    boundary; measurements show that their inner edges follow the same tail.
 
     Examples
     --------
@@ -250,7 +250,7 @@ def plan_tiles(psf: Any, lam: float, shape: Sequence[int], **options: Unpack[Pla
 
 
 def _measured(task: _Task) -> TilePlan:
-    """The plan of a method whose seam cannot be predicted."""
+    """Return the plan of a method whose seam cannot be predicted."""
     overlaps = [task.overlap] if task.overlap else [tuple(k * m for m in task.psf) for k in (4, 2, 1)]
     for overlap in overlaps:
         tile = _tile(task, overlap)
@@ -261,14 +261,14 @@ def _measured(task: _Task) -> TilePlan:
         return _whole_or_none(task, why)
     if tile == task.size:
         return task.plan("whole", "the image is one tile")
-    why = f"no formula predicts the seam of method {task.method!r}: it has to be measured on parts of the image"
+    why = f"no formula predicts the seam of method {task.method!r}, so it must be measured on parts of the image"
     return task.plan("measure", f"{why}, against more overlap", tile, overlap)
 
 
 def _predicted(task: _Task) -> TilePlan:
-    """The plan whose seam follows from the tails of the kernel."""
+    """Return the plan whose seam follows from the tails of the kernel."""
     problem, size = task.problem, task.size
-    # All axes have their seams, and a pixel in a corner sees them all.
+    # All axes have seams, and a pixel in a corner sees all of them.
     least = task.tolerance / (len(size) if task.safe else task.sharp) / task.weight
     h, origin = problem.blur.psf, problem.blur.origin
     tails = list[Reach]()
@@ -285,8 +285,8 @@ def _predicted(task: _Task) -> TilePlan:
 
     overlap = task.overlap
     if overlap is not None:
-        why = "the overlap is the requested one"
-        why += f"; {by(wanted)} pixels are enough" if len(wanted) == len(tails) else ""
+        why = "the overlap was given"
+        why += f"; {by(wanted)} pixels suffice" if len(wanted) == len(tails) else ""
     elif len(wanted) < len(tails):
         why = (
             f"with {problem.strength} and this PSF the influence of a pixel does not fall below "
@@ -316,14 +316,14 @@ def _predicted(task: _Task) -> TilePlan:
 
 
 def _refined(task: _Task, tails: Sequence[Reach], why: str) -> TilePlan:
-    """Tiles that are corrected by passes over the image: of all that fit, those of the least work."""
+    """Return the plan with the least work, of all that fit, whose tiles are corrected by passes over the image."""
     plans: list[TilePlan] = []
     able = task.problem.regularizer in FORMULA and task.overlap is None
     for seam in (0.2, 0.1, 0.05, 0.03, 0.02, 0.01) if able else ():
         below = [np.flatnonzero(task.weight * task.sharp * t.sharp <= seam) for t in tails]
         if not all(map(len, below)):
             continue
-        # The residual that the neighbours left is known a margin beyond the window, and its tile reaches as far.
+        # The residual that the neighbours left is known up to a margin beyond the window, where its tile ends.
         overlap = [max(int(b[0]), 2 * m) for b, m in zip(below, task.psf, strict=True)]
         beyond = [d + m for d, m in zip(overlap, margin(task.psf), strict=True)]
         passes = max(2, math.ceil(math.log(task.tolerance / REFINED) / math.log(seam)))
@@ -336,12 +336,12 @@ def _refined(task: _Task, tails: Sequence[Reach], why: str) -> TilePlan:
 
 
 def _whole_or_none(task: _Task, why: str) -> TilePlan:
-    """The plan where tiles are not possible, as the words say."""
+    """Return the plan if tiles are not possible, for the reason in the words."""
     needed = _need(task, task.size)
     why = f"{why}, and the whole image takes {format_bytes(needed)} of {format_bytes(task.memory)}"
     if needed <= task.memory:
         return task.plan("whole", why)
-    larger = "a larger λ, a larger tolerance or more memory for a worker makes tiles possible"
+    larger = "a larger λ, a larger tolerance or more memory for a worker would make tiles possible"
     return task.plan("none", f"{why}; {larger}")
 
 
@@ -351,9 +351,9 @@ def _in_passes(task: _Task, tails: Sequence[Reach], plan: TilePlan) -> TilePlan:
 
 
 def _seam(task: _Task, tails: Sequence[Reach], plan: TilePlan) -> tuple[float, float]:
-    """(largest error, bound) of the seams of a plan, as parts of the range."""
+    """Return the largest error and the bound of the seams of a plan, as shares of the range."""
     cut = [x for x in zip(tails, plan.tile, plan.overlap, plan.shape, strict=True) if x[1] < x[3]]
-    # A tail beyond its end was not computed, but is no higher.
+    # Beyond its end a tail was not computed, but it is no higher there.
     sharp = max((float(tail.sharp[min(d, len(tail.sharp) - 1)]) for tail, _, d, _ in cut), default=0.0)
     bound = sum(tail.bound(t, d) for tail, t, d, _ in cut) if task.safe else math.inf
     return task.weight * task.sharp * sharp, task.weight * bound
@@ -362,9 +362,9 @@ def _seam(task: _Task, tails: Sequence[Reach], plan: TilePlan) -> tuple[float, f
 def _check_rounding(task: _Task, top: float) -> None:
     """Raise ValueError if rounding alone exceeds the tolerance.
 
-    A solve leaves about eps · max|k̂| · 8 of the range, five times that at a border, and eps / λ · 2.5 in the corners of
-    a border that is continued by weights of its own. There H may also remove frequencies that h keeps, if the PSF is
-    not point-symmetric. The factors were measured by ``benchmarks/bench_tiles.py``.
+    A solve leaves about eps · max|k̂| · 8 of the range, five times that at a border, and eps / λ · 2.5 in the corners
+    of a border that is continued with weights. If the PSF is not point-symmetric, H may also remove frequencies there
+    that h keeps. The factors were measured by ``benchmarks/bench_tiles.py``.
     """
     problem, blur, tile = task.problem, task.problem.blur, task.tile or (1,) * len(task.size)
     edge, gain, lam = blur.boundary, blur.norm_bound, problem.lam or math.inf
@@ -378,14 +378,14 @@ def _check_rounding(task: _Task, top: float) -> None:
         more = ", or float64" if problem.dtype == np.float32 else ""
         raise ValueError(
             f"a tolerance of {task.tolerance:.1e} of the range is below what {problem.dtype} holds: with "
-            f"{problem.strength} rounding alone is about {floor:.1e}; request more than that, or take a larger λ{more}"
+            f"{problem.strength} rounding alone is about {floor:.1e}; give a larger tolerance, or a larger λ{more}"
         )
 
 
 def _of_the_prior(task: _Task) -> int:
-    """The overlap that the smoothed image of the prior needs: its Gaussian is cut off at four deviations.
+    """Return the overlap that the prior's smoothed image needs: its Gaussian is cut off at four deviations.
 
-    A tenth of its error reaches the scene at most: at the border, where the image does not determine the scene.
+    At most a tenth of its error reaches the scene: at the border, where the image does not determine the scene.
     """
     if task.prior == "zero" or task.problem.regularizer not in FORMULA:
         return 0
@@ -394,10 +394,10 @@ def _of_the_prior(task: _Task) -> int:
 
 
 def _tile(task: _Task, overlap: Sequence[int], passes: int = 1) -> Size | None:
-    """The smallest tile that does little more than the image's work, or the largest that fits.
+    """Return the smallest tile whose work exceeds the image's by at most a quarter, or the largest that fits.
 
-    Little more is a quarter; a window of more than twice the tile's length is no tile's. Tiles below 512 x 512 pixels
-    spend more on overheads.
+    A window of more than twice the tile's length is never used. Tiles below 512 x 512 pixels have
+    larger overheads.
     """
     size, axes = task.size, len(task.size)
     if task.tile is not None:
@@ -409,7 +409,7 @@ def _tile(task: _Task, overlap: Sequence[int], passes: int = 1) -> Size | None:
             if d > t and t < n:
                 return None
         return tuple(map(min, task.tile, size))
-    # Multiples of the chunk, no smaller than PSF and overlap; each has four times the pixels of the one before.
+    # Multiples of the chunk, no smaller than PSF and overlap; each size has four times the pixels of the one before.
     least = [max(m, d, 1) for m, d in zip(task.psf, overlap, strict=True)]
     for units in task.units:
         best: Size | None = None
@@ -424,24 +424,24 @@ def _tile(task: _Task, overlap: Sequence[int], passes: int = 1) -> Size | None:
                 best = tile
             if (work <= 1.25 and min(tile) ** axes >= 2**18) or tile == size:
                 break
-        if best is not None:  # as many tiles, but all alike: no sliver is left at the end
+        if best is not None:  # as many tiles, but of equal size, without a narrow one at the end
             each = zip(best, size, units, strict=True)
             return tuple(n if t >= n else _up(_up(n, _up(n, t)), u) * u for t, n, u in each)
     return None
 
 
 def _need(task: _Task, part: Sequence[int], overlap: Sequence[int] = (), passes: int = 1) -> int:
-    """Bytes at the peak of solving an array of this size: the image, or a window with its overlap."""
+    """Return the bytes at the peak of solving an array of this size: the image, or a window with its overlap."""
     problem, edge = task.problem, task.problem.blur.boundary
     number = problem.dtype.itemsize
     at_border = tuple((m >= n,) * 2 for m, n in zip(part, task.size, strict=True))
-    # A filter is made in double precision; window, continued window, transform and output are there with it.
+    # A filter is computed in double precision, beside the window, the continued window, its transform and the output.
     sides = at_border if edge.wraps else ((False, False),) * len(part)
     pixels = math.prod(lengths(task.psf, part, sides))
     filtered, kept = max(44, 6 * number) * pixels + 2 * number * math.prod(part), 4 * number * pixels
 
     def solved(shape: Sequence[int]) -> int:
-        """As an image: the bytes that the method counts, its input, its output and what verifies it, or more."""
+        """Return the bytes of solving as an image: the method, its input and output, and the verification."""
         inner = pads(task.psf, shape, at_border, edge.wraps) if edge.wraps or task.dark else ((0, 0),) * len(shape)
         wide = tuple(max(n, m) + sum(p) for n, m, p in zip(shape, task.psf, inner, strict=True))
         least = max(_AT_LEAST * number, 44) * math.prod(wide)
@@ -466,7 +466,7 @@ def _window(size: Sequence[int], tile: Sequence[int], beyond: Sequence[int]) -> 
 
 
 def _up(a: int, b: int) -> int:
-    """a / b, rounded up."""
+    """Return a / b, rounded up."""
     return -(-a // b)
 
 

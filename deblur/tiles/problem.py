@@ -1,6 +1,6 @@
-"""What is decided once for all tiles: operator, λ, prior, noise and solver; and one window solved by them.
+"""Decisions that are made once for all tiles (operator, λ, prior, noise and solver), and the solver of one window.
 
-All calls of the tiles into the pipeline of the package are here.
+All calls from tiles into the pipeline of the package are in this module.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ _REFUSED = {
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """Everything that windows are solved with, decided once for the whole image. Pickles.
+    """All that windows are solved with, decided once for the whole image. It can be pickled.
 
     Attributes
     ----------
     psfs : (k, m, n) ndarray
-        One PSF, or one for each frame; with as many axes of space as the image has.
+        One PSF, or one for each frame, with as many axes of space as the image has.
     lam : float
     dtype : str
     options : dict
-        Those of `deblur.reconstruct` that were given, with the boundary of the image.
+        Options of `deblur.reconstruct` that were given, and the boundary of the image.
     lam_reason, boundary_reason : str
-        Where λ and the boundary came from.
+        Reasons for λ and the boundary.
     linear : bool
         Whether the linear formula is solved.
     device : str or int
-        Where windows are solved, by name: each process looks for its own.
+        Name of the device that solves windows; each process finds its own device.
     threads : int or None
-        Of the transforms of one window; None is as many as there are.
+        Number of threads for the transforms of one window; None for all cores.
     window : tuple of int
-        The size that most windows have, or nearly: those are filtered on one torus.
+        Size of most windows; windows of about this size are filtered on one torus.
     token : str
-        Names the recipe in the cache of a process.
+        Key of the recipe in the caches of a process.
     """
 
     psfs: np.ndarray
@@ -89,48 +89,48 @@ class Recipe:
         return BOUNDARIES[self.options["boundary"]]
 
     def psf(self, frame: int) -> int:
-        """The number of the PSF of that frame."""
+        """Return the index of the PSF of that frame."""
         return frame if len(self.psfs) > 1 else 0
 
     def request(self, psf: int, shape: tuple[int, ...], device: Device = CPU) -> Request:
-        """The checked request for windows of this shape."""
+        """Return the checked request for windows of this shape."""
         return check_request(self.psfs[psf], shape, self.lam, self.options, device, reuse=True)
 
 
 def decide(
     psfs: Array, shape: tuple[int, ...], lam: float | str, options: Options, seam: float, corners: Lazy, samples: Lazy
 ) -> Recipe:
-    """Decide everything that must be the same in all tiles.
+    """Make all decisions that must be the same in all tiles.
 
     Parameters
     ----------
     psfs : (k, m, n) ndarray
-        One PSF, or one for each frame; the first one decides.
+        One PSF, or one for each frame; the first one is used for the decisions.
     shape : tuple of int
-        Of the image.
+        Shape of the image.
     lam : float or str
     options : Options
     seam : float
-        The largest error at a seam, as a part of the range.
+        Largest error at a seam, as a share of the range.
     corners, samples : callable
-        Return the image's corners put together, (1, c, M, N), and windows spread over it, (n, c, M, N); called only
-        where a decision needs them.
+        Return the image's corners joined, (1, c, M, N), and windows spread over it, (n, c, M, N). They are called
+        only if a decision needs them.
 
     Raises
     ------
     MethodError
-        For an option that tiles do not serve, or a method that does not serve the problem.
+        For an option that tiles do not support, or a method that does not serve the problem.
     """
     for name, instead in _REFUSED.items():
         if options.get(name) is not None and options.get(name) is not False:
-            raise MethodError(f"{name} is not served by tiles: {instead}")
+            raise MethodError(f"tiles do not support {name}: {instead}")
     options, psf = {**options}, psfs[0]
     request = check_request(psf, shape, lam, options, CPU, reuse=True)
     if request.candidates:
         request = _read_boundary(request, psf, options, corners())
     problem = request.problem
     options["boundary"] = str(problem.operator.boundary)
-    if request.method != "auto":  # a method that cannot serve is refused now, and not in a tile
+    if request.method != "auto":  # a method that cannot serve is refused now, not in a tile
         named(request.method, problem)
     if request.linear:
         options["prior"] = request.prior
@@ -141,20 +141,20 @@ def decide(
             del options["prior"]
     if request.method == "richardson-lucy" and lam == 0 and problem.stop.rtol is None:
         raise MethodError(
-            "richardson-lucy without λ stops where its own rule says, at another iteration in each tile: that leaves "
-            "seams whatever the overlap; give λ above 0, or rtol"
+            "richardson-lucy with λ = 0 stops by its own rule, at another iteration in each tile, which leaves "
+            "seams for any overlap; give λ above 0, or rtol"
         )
-    if problem.asked and request.noise is None:  # methods would estimate it from each tile
+    if problem.asked and request.noise is None:  # otherwise methods would estimate it from each tile
         options["noise"] = float(estimate_noise(samples().astype(np.float64), axes=problem.axes))
     if problem.quadratic and not request.linear and problem.stop.rtol is None:
-        # An iteration that ends early leaves an error, too: most where pixels are known from their neighbours alone.
+        # An iteration that ends early leaves an error, most where pixels are determined by their neighbours alone.
         seam = as_number(seam) * float(np.ptp(samples()) / (abs(samples()).max() or 1.0))
         options["rtol"] = max(1e-13, 0.02 * seam * float(lam) / problem.operator.norm_bound**2)
     return Recipe(psfs, float(lam), options["dtype"], options, lam_reason, request.boundary_reason, not problem.asked)
 
 
 def _read_boundary(request: Request, psf: np.ndarray, options: Options, corners: np.ndarray) -> Request:
-    """The request with the boundary that is detected at the border of the image's corners."""
+    """Return the request with the boundary that is detected in the image's corners."""
     border = check_request(psf, corners.shape[2:], 0.0, options, CPU)
     try:
         border = detect_boundary(border, Frames(corners, channel_axis=1, stack_axis=0, axes=psf.ndim))
@@ -168,10 +168,10 @@ def _read_boundary(request: Request, psf: np.ndarray, options: Options, corners:
 def _choose_lam(
     psf: np.ndarray, request: Request, options: Options, stack: np.ndarray, corners: Lazy
 ) -> tuple[float, str, str]:
-    """(λ, its reason, the prior) from all windows together; "natural" is the prior where there is noise to hide.
+    """Return λ, its reason and the prior, from all windows together; "natural" is the prior if there is noise to hide.
 
-    The windows are parts of the scene, which goes on beyond their edges: λ of the linear formula is read off them under
-    "unknown". Where the border of the image may not follow a mirror, λ allows for the mirror's error at all edges.
+    The windows are parts of a scene that continues beyond their edges, so λ of the linear formula is chosen with
+    boundary "unknown". If the border of the image may not be a mirror, λ allows for the mirror's error at all edges.
     """
     named: Any = {**options, "formula": "tikhonov"}
     edge, linear = BOUNDARIES[named["boundary"]], not request.problem.asked
@@ -190,13 +190,13 @@ def _choose_lam(
 
 
 def of_whole(recipe: Recipe, rule: str, options: Options, image: np.ndarray) -> Recipe:
-    """The recipe with λ and prior from all of an image (1, c, *space) that is not cut."""
+    """Return the recipe with λ and prior chosen from a whole image (1, c, *space), which is not cut."""
     choice, prior = _tuned(recipe.psfs[0], image, rule, {**options, "boundary": str(recipe.boundary)})
     return replace(recipe, lam=choice.lam, lam_reason=choice.reason, options={**recipe.options, "prior": prior})
 
 
 def _tuned(psf: np.ndarray, stack: np.ndarray, rule: float | str, options: Any) -> tuple[LambdaChoice, str]:
-    """λ by a rule from images (n, c, *space), and the prior that it is for."""
+    """Return λ by a rule from images (n, c, *space), and its prior."""
     made = Deblurrer(psf, stack.shape[2:], rule, **options)
     choice = made.tune(stack, channel_axis=1, stack_axis=0)
     assert choice is not None
@@ -204,36 +204,36 @@ def _tuned(psf: np.ndarray, stack: np.ndarray, rule: float | str, options: Any) 
 
 
 def _follows(psf: np.ndarray, edge: str, corners: np.ndarray) -> bool:
-    """Whether the border of the image says clearly that it has this boundary."""
+    """Return whether the border of the image clearly has this boundary."""
     if psf.ndim == 1 or any(m > n for m, n in zip(psf.shape, corners.shape[2:], strict=True)):
         return False
     return evidence(Blur(psf, corners.shape[2:]), corners.astype(np.float64), among=(edge,)).get(edge, 0.0) > AGAINST
 
 
 def working_bytes(problem: Problem, shape: tuple[int, ...], method: str) -> int:
-    """Bytes that a method allocates for an image of this shape under the problem's PSF and boundary."""
+    """Return the bytes that a method allocates for an image of this shape with the problem's PSF and boundary."""
     blur = problem.blur
     part = replace(problem, operator=Blur(blur.psf, shape, blur.boundary, origin=blur.origin))
     if method == "auto":
         try:
-            method = choose(part, memory=2**200).method  # whatever it takes
+            method = choose(part, memory=2**200).method  # without a limit
         except MethodError:
             method = "pcg"
     return int(METHODS[method].memory(part))
 
 
 def window_solver(recipe: Recipe, psf: int, shape: tuple[int, ...], device: Device) -> Callable[[Array], Array]:
-    """A function that restores windows (k, c, M, N) of this shape as images."""
+    """Return a function that restores windows (k, c, M, N) of this shape as images."""
     gpu = False if device.gpu is None else device.gpu
     deblurrer = Deblurrer(recipe.psfs[psf], shape, recipe.lam, gpu=gpu, **recipe.options)
     return lambda window: deblurrer(window, stack_axis=0, channel_axis=1)
 
 
 def verified(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[slice, ...]) -> Solution:
-    """`deblur.verify` of the linear formula over `keep` of windows (c, M, N) of a scene and its image, in float64.
+    """Verify the linear formula with `deblur.verify`, in float64, over the part `keep` of windows (c, M, N).
 
-    Only pixels farther from the window's edges than `deblur.tiles.reach.margin` are right: H and its adjoint reach as
-    far.
+    `f` is the scene and `g` its image. `keep` must exclude a `deblur.tiles.reach.margin` at the window's edges, within
+    which H and its adjoint are not exact.
     """
     options: Options = {**recipe.options, "dtype": "float64", "boundary": "reflect"}
     request = check_request(recipe.psfs[psf], f.shape[1:], recipe.lam, options, CPU)

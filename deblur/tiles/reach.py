@@ -1,22 +1,23 @@
-"""How far a pixel's influence reaches, from PSF and λ by one FFT.
+"""The distance to which a pixel influences the restored scene, from PSF and λ by one FFT.
 
-Far from every border the restored scene is a convolution of the image with one kernel,
+Far from every border, the restored scene is a convolution of the image with one kernel,
 
     k = F⁻¹[ conj(ĥ) / (|ĥ|² + λ|l̂|²) ] ,
 
-l̂ being the symbol of the regularizer's differences (one for the linear formula; for the prior "natural" that of B⁻¹,
-which makes neighbouring pixels alike). A tile that sees d pixels beyond its edge has the error that k brings in from
-beyond them: Σ k(x − y) δ(y) over the pixels y outside its window, δ being the error of the window's continuation. Two
+where l̂ is the symbol of the regularizer's differences (one for the linear formula; that of B⁻¹, which correlates
+neighbouring pixels, for the prior "natural"). A tile that sees d pixels beyond its edge has the error
+Σ k(x − y) δ(y), summed over the pixels y outside its window, where δ is the error of the window's continuation. Two
 numbers follow from k alone:
 
-- its L1 tail, Σ|k| beyond d, times the image's range bounds the error of a tile away from the border, because δ is
-  never larger than the range;
-- sharper, the root mean square of that sum for a random δ whose correlation falls with the distance as in photographs,
-  exp(−(|y| + |x|)/`CORRELATION`), and whose deviation is the range. The largest error in practice lies below it: the
-  deviation of an image is a few times smaller than its range, which leaves room for the largest of many pixels.
+- The L1 tail, Σ|k| beyond d, times the image's range bounds the error of a tile away from the border, because δ never
+  exceeds the range.
+- A sharper one is the root mean square of that sum for a random δ whose deviation is the range, and whose correlation
+  falls with the distance as in photographs, exp(−(|y| + |x|)/`CORRELATION`). The largest error in practice is
+  smaller: the deviation of an image is a few times smaller than its range, which leaves room for the largest of many
+  pixels.
 
-How fast the tails fall is decided by the frequencies where |ĥ|² comes near λ or below, and not by the size of the PSF.
-The prior of the linear formula changes only what is smooth, and the tail not at all.
+The tails' decay depends on the frequencies at which |ĥ|² is near λ or below, and not on the size of the PSF.
+The prior of the linear formula changes only smooth components, and not the tail.
 """
 
 from __future__ import annotations
@@ -34,91 +35,91 @@ from ..pool import pool
 from ..problem import Problem
 from ..terms import ORDER, REGULARIZERS, first_difference_power
 
-#: Pixels over which the correlation of photographs falls to 1/e. With 4 to 16 the prediction is nearly as sharp, with
-#: 1 (white) or 64 it is not: benchmarks/bench_tiles.py, which also checks the factor on PSFs and images set aside.
+#: Pixels over which the correlation of photographs falls to 1/e. The prediction is nearly as sharp with 4 to 16, but
+#: not with 1 (white) or 64: see benchmarks/bench_tiles.py, which also tests the factor on PSFs and images set aside.
 CORRELATION = 8.0
-#: The largest error at a seam over the predicted root mean square is at most this, in 99 of 100 cases.
+#: In 99 of 100 cases, the largest error at a seam is at most this many times the predicted root mean square.
 SHARP = 1.5
 #: The error after k passes of `deblur.tiles.refining` is at most this times the k-th power of the seam of their
-#: overlap, where that is no more than a fifth and tiles are twice as long as their surroundings.
+#: overlap, if that is at most a fifth and tiles are twice as long as their surroundings.
 REFINED = 2.0
-PRIOR_REACH = 32  # pixels: the smoothing of the prior is shorter than half of it
-#: Side of the torus on which the kernel of an image is computed: the next is taken where one shows too little of it.
+PRIOR_REACH = 32  # pixels; the Gaussian of the prior is shorter than half of it
+#: Sides of the torus on which the kernel of an image is computed; the next is used if one contains too little of it.
 _SIDES = (512, 2048, 4096, 8192)
 
 
 class Reach:
-    """The tails of the kernel along one axis; index d of an array is the tail further than d pixels away.
+    """The tails of the kernel along one axis; index d of an array is the tail beyond d pixels.
 
     Parameters
     ----------
     problem : Problem
-        With its PSF, λ and regularizer.
+        Problem with PSF, λ and regularizer.
     axis : int
     lengths : tuple of int
-        Of the torus on which the kernel is computed.
+        Lengths of the torus on which the kernel is computed.
 
     Attributes
     ----------
     before, after : (n,) arrays
-        Σ|k| on either side; a bound only of a torus whose sides are equal.
+        Σ|k| on either side; a bound only if the torus has equal sides.
     sharp : (n,) array
-        The root mean square of Σ k δ for a random δ, of the worse side.
+        Root mean square of Σ k δ for a random δ, for the worse side.
     top : float
-        max |k̂|, by which rounding is amplified at most.
+        max |k̂|, the largest amplification of rounding.
     """
 
     def __init__(self, problem: Problem, axis: int, lengths: Sequence[int]) -> None:
         torus, psf, origin = Torus(lengths), problem.blur.psf, problem.blur.origin
-        # A PSF longer than the torus wraps round it, as k itself does.
+        # A PSF longer than the torus wraps round it, as k does.
         h = torus.spectrum(wound(psf, lengths), [o % n for o, n in zip(origin, lengths, strict=True)])
         spectrum = multiplier(torus, h, problem)
         self.top = float(abs(spectrum).max())
         k = np.moveaxis(torus.synthesise(spectrum, overwrite=True), axis, 0)
-        # After the middle, and before it; beyond a quarter of the side the wrapped part counts.
+        # The lines after the middle, and before it. Beyond a quarter of the side, the wrapped part matters.
         half, last, lines = lengths[axis] // 2, lengths[axis] // 4 + 1, abs(k).reshape(len(k), -1).sum(axis=1)
         sides = (slice(1, half), slice(None, half, -1))
         self.after, self.before = (np.append(np.cumsum(lines[side][::-1])[::-1], 0.0)[:last] for side in sides)
         self.sharp = np.sqrt(np.maximum(*(_field(k[side]) for side in sides)))[:last]
 
     def bound(self, tile: int, overlap: int) -> float:
-        """The largest sum of |k| outside the window that a pixel of the tile can have along this axis."""
+        """Return the largest sum of |k| outside the window along this axis, over all pixels of the tile."""
         last = len(self.before) - 1
         at = np.minimum(overlap + np.arange(min(tile, last)), last)
         return float((self.before[at] + self.after[np.minimum(2 * overlap + tile - 1 - at, last)]).max())
 
 
 def margin(psf: Sequence[int]) -> tuple[int, ...]:
-    """Pixels from a window's edges within which HHᵀ and H of the prior's smoothed image are not known, by axis."""
+    """Return the depth in pixels, by axis, within which HHᵀ and H f̄ are not exact at a window's edges."""
     return tuple(m + PRIOR_REACH // 2 for m in psf)
 
 
 def strip(psf: int, overlap: int) -> int:
-    """How deep along the border a window is solved as an image, by the length of the PSF and the overlap.
+    """Return the depth of the strip along the border that is solved as an image, for lengths of PSF and overlap.
 
-    Less than six PSFs leaves `pcg` no room for its preconditioner.
+    With less than six PSFs, `pcg` has no room for its preconditioner.
     """
     return max(overlap, 6 * psf)
 
 
 def worthwhile(strips: Sequence[Sequence[int]], window: Sequence[int]) -> bool:
-    """Whether strips of these shapes are solved, or the whole window: where they are more than half of it."""
+    """Return whether to solve strips of these shapes instead of the whole window: if they are at most half of it."""
     return sum(map(math.prod, strips)) <= 0.5 * math.prod(window)
 
 
 def multiplier(torus: Torus, h: Array, problem: Problem) -> Array:
-    """k on half of the frequencies of a torus, from the PSF's spectrum there: complex128, on the torus's device.
+    """Return k at half of a torus's frequencies, from the PSF's spectrum there, complex128, on the torus's device.
 
     Raises
     ------
     ValueError
-        If λ is 0 where the PSF's spectrum is, too.
+        If λ is 0 and the PSF's spectrum has zeros.
     """
     xp, lam, regularizer = torus.device.xp, problem.lam, problem.regularizer
     power = h.real**2 + h.imag**2
     *steps, last = (first_difference_power(n, True, xp) for n in torus.lengths)
     grid = xp.ix_(*steps, last[: len(last) // 2 + 1])
-    if regularizer == "natural":  # |b̂|⁻² of B, which makes neighbours alike
+    if regularizer == "natural":  # |b̂|⁻² of B, which correlates neighbours
         power += lam / math.prod(TAPS[1] + TAPS[0] * (2 - step) for step in grid) ** 2
     elif regularizer == "identity":
         power += lam
@@ -126,8 +127,8 @@ def multiplier(torus: Torus, h: Array, problem: Problem) -> Array:
         power += lam * sum(grid) ** ORDER[REGULARIZERS[regularizer][0].differences]
     if not float(power.min()) > np.finfo(np.float64).eps * float(power.max()):
         raise ValueError(
-            f"with {problem.strength} the influence of a pixel has no end: the PSF removes some frequencies "
-            "altogether; give a larger λ, such as 1e-4 ‖H‖²"
+            f"with {problem.strength} the influence of a pixel is unlimited: the PSF removes some frequencies "
+            "entirely; give a larger λ, such as 1e-4 ‖H‖²"
         )
     k = h.conj()
     k /= power
@@ -135,10 +136,10 @@ def multiplier(torus: Torus, h: Array, problem: Problem) -> Array:
 
 
 def _field(lines: np.ndarray) -> np.ndarray:
-    """The mean square of Σ k δ over the lines beyond d = 0, 1, ..., for a random δ of unit deviation.
+    """Return the mean square of Σ k δ over the lines beyond d = 0, 1, ..., for a random δ of unit deviation.
 
-    Across the axis the correlation is a spectrum; along it, from the farthest line to the nearest, a recursion:
-    with r = ρ^|step| the sum over pairs of lines grows by |k|² + 2 Re k* Σ ρ^distance k'.
+    Across the axis, the correlation is a spectrum. Along it, a recursion runs from the farthest line to the nearest:
+    with r = ρ^|step|, the sum over pairs of lines grows by |k|² + 2 Re k* Σ ρ^distance k'.
     """
     rho, spectrum, across = np.exp(-1 / CORRELATION), np.ones(()), lines.shape[1:] or (1,)
     k = scipy.fft.rfftn(lines[::-1].reshape(-1, *across), axes=range(1, 1 + len(across)))
@@ -146,7 +147,7 @@ def _field(lines: np.ndarray) -> np.ndarray:
         lag = np.minimum(np.arange(n), n - np.arange(n))
         spectrum = np.multiply.outer(spectrum, scipy.fft.fft(rho**lag).real)
     spectrum = spectrum[..., : k.shape[-1]]
-    spectrum[..., 1 : (n + 1) // 2] *= 2  # the half that a real transform leaves out
+    spectrum[..., 1 : (n + 1) // 2] *= 2  # the half that a real transform omits
     farther = np.zeros_like(k)
     for i in range(1, len(k)):
         np.add(farther[i - 1], k[i - 1], out=farther[i])
@@ -157,38 +158,38 @@ def _field(lines: np.ndarray) -> np.ndarray:
 
 
 def reach(problem: Problem, axis: int, least: float, *, safe: bool) -> Reach:
-    """The kernel's tails along an axis, as far out as where they fall below `least`.
+    """Return the kernel's tails along an axis, up to where they fall below `least`.
 
-    They may not fall so far within the largest torus; then the arrays end before.
+    If they do not fall so far within the largest torus, the arrays end before.
 
     Parameters
     ----------
     problem : Problem
-        With its PSF, λ and regularizer.
+        Problem with PSF, λ and regularizer.
     axis : int
     least : float
-        Of the sharp prediction, or of the L1 tail if `safe`.
+        Limit of the sharp prediction, or of the L1 tail if `safe`.
     safe : bool
-        Take a torus of equal sides, on which the L1 tail is a bound.
+        Use a torus of equal sides, on which the L1 tail is a bound.
     """
     h, origin = problem.blur.psf, problem.blur.origin
     sides = [n for n in (_SIDES if h.ndim < 3 else (128, 256, 512)) if not safe or n**h.ndim <= 2**24]
     if sides[-1] < 2 * max(h.shape):
         raise ValueError(
-            f"how far the influence of a pixel reaches is known for a PSF of {sides[-1] // 2} pixels along "
-            f"an axis at most, not {h.shape}: crop it (deblur.psf.prepare), or restore the image whole"
+            f"the reach of a pixel's influence can be computed for PSFs of up to {sides[-1] // 2} pixels along "
+            f"an axis, not for {h.shape}: crop it (deblur.psf.prepare), or restore the image whole"
         )
 
     def tails() -> Reach:
         for along in (n for n in sides if n >= 2 * h.shape[axis]):
-            # So many pixels are enough across a long torus: frequencies there are samples of an integral.
+            # This many pixels suffice across a long torus, since frequencies there are samples of an integral.
             wide = [min(along, 128 if h.ndim == 3 else max(512, 2 * m)) for m in h.shape]
             found = Reach(problem, axis, [along if safe or i == axis else n for i, n in enumerate(wide)])
             if (np.maximum(found.before, found.after) if safe else found.sharp)[-1] <= least:
                 break
         return found
 
-    # A plan is made again for another tile or overlap, and for each frame.
+    # Cached, since a plan is computed again for another tile or overlap, and for each frame.
     lam, regularizer = float(problem.lam), problem.regularizer
     key = ("reach", h.tobytes(), h.shape, *origin, lam, regularizer, axis, float(least), safe)
     return pool(None).get(key, tails, h.nbytes + 6 * sides[-1])

@@ -1,25 +1,25 @@
-"""Tiles refined in passes until they fit, where the overlap that is needed is larger than a tile can be.
+"""Tiles that are solved in passes, if the necessary overlap is larger than a tile can be.
 
-With A = HHᵀ + λI the scene is f = f̄ + Hᵀy, Ay = g − H f̄: y has the pixels of the image whatever the boundary, and A
-reaches no farther than the PSF, so that the residual of y,
+With A = HHᵀ + λI, the scene is f = f̄ + Hᵀy, where Ay = g − H f̄. y has the pixels of the image for any boundary, and A
+reaches no farther than the PSF. So the residual of y,
 
     r = g − λy − H (f̄ + Hᵀy) ,
 
-is known in a window but for a margin. A pass solves every window for its r, which is continued by zeros, and adds the
-tile of that to y (block Jacobi on windows that overlap: a restricted Schwarz iteration, X.-C. Cai, M. Sarkis, SIAM J.
-Sci. Comput. 21 (1999)). The error afterwards is what r beyond the window would have brought in: the seam's kernel
-once more, but r is there along the cuts alone. Hence every pass makes the error smaller by about the seam of its
-overlap; by how much less along a diagonal PSF, or by how much more, is measured on a part of the image before it is
-cut up (`with_passes`).
+is known in a window except within a margin. A pass solves every window for its r, continued by zeros, and adds the
+tile's part of the solution to y (block Jacobi on overlapping windows: a restricted Schwarz iteration, X.-C. Cai,
+M. Sarkis, SIAM J. Sci. Comput. 21 (1999)). The error afterwards is the contribution of r from beyond the window. It has
+the seam's kernel, but r is nonzero along the cuts only. Hence every pass reduces the error by about the seam of its
+overlap. The actual factor, which is larger for a diagonal PSF, is measured on a part of the image before the image is
+cut (`with_passes`).
 
-The first pass begins with y = 0, continued as all windows are (`deblur.tiles.windows`). The last one writes no y but
-the tile of f̄ + Hᵀ(y + z), z the correction of the whole window, so that its seam is one of f.
+The first pass begins with y = 0, and continues windows as always (`deblur.tiles.windows`). The last pass returns the
+tile of f̄ + Hᵀ(y + z) instead of y, where z is the correction of the whole window, so that its seam is a seam of f.
 
-For the prior "natural" HB and BHᵀ take the places of H and Hᵀ in A, and BBᵀHᵀ that of Hᵀ in the scene
+For the prior "natural", HB and BHᵀ replace H and Hᵀ in A, and BBᵀHᵀ replaces Hᵀ in the scene
 (`deblur.operators.natural`).
 
-A pixel where y is 0 is one whose value has no effect; a tile that could not be solved keeps y = 0, and its neighbours
-are restored as if it were masked.
+A pixel with y = 0 has no effect. A tile that could not be solved keeps y = 0, and its neighbours are restored as if it
+were masked.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from .windows import Edges, Sides, by_psf, cut, faded, lengths, pads, prepared, 
 if TYPE_CHECKING:
     from .tiling import Tiling
 
-MORE_PASSES = 4  # passes beyond the planned ones, before refining is given up
-PASSES = 20  # more than this are not tried: larger tiles are the better answer
-_SPARE = 2.0  # passes are as many as bring the error this far below the tolerance on a part of the image
+MORE_PASSES = 4  # passes beyond the planned ones before refining is given up
+PASSES = 20  # largest number of passes; beyond it, larger tiles are the better choice
+_SPARE = 2.0  # on a part of the image, passes must bring the error this factor below the tolerance
 
 
 def refined(tiling: Tiling, img: Any) -> Any:
-    """The restored image after as many passes as it takes.
+    """Return the restored image after as many passes as necessary.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def refined(tiling: Tiling, img: Any) -> Any:
 
 
 def passes(tiling: Tiling, img: Any, first: int) -> Iterator[tuple[int, Any, float]]:
-    """(number, scene, its largest change) of each pass from the `first` on, all before it being taken."""
+    """Yield number, scene and the scene's largest change for each pass from the `first` on, running all before it."""
     y = None
     for number in itertools.count(1):
         if number >= first:
@@ -83,19 +83,19 @@ def passes(tiling: Tiling, img: Any, first: int) -> Iterator[tuple[int, Any, flo
 
 
 def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | int) -> TilePlan:
-    """The plan with as many passes as its tiles take on a part of the image.
+    """Return the plan with as many passes as its tiles need on a part of the image.
 
-    The part is laid round a torus, where one transform gives the answer. It is three tiles long, the last as short as
-    the image's, whose neighbours see past it: of a part of two a window sees nearly all. Where three do not fit the
-    memory, thirty times as much is assumed to be left.
+    The part is laid round a torus, where one transform gives the solution. It is three tiles long, and its last tile is
+    as short as the image's. In a part of two tiles, a window would see nearly all. If three do not fit into memory, two
+    are used, and thirty times as much error is assumed to be left.
 
     Raises
     ------
     InsufficientMemoryError
-        If that is more passes than are tried.
+        If the tiles need more passes than are tried.
     """
     layout, dtype = tiling.layout, tiling.dtype
-    # Twelve numbers for each pixel of the part, solved at once and tile by tile.
+    # Twelve numbers for each pixel of the part, which is solved at once and by tiles.
     many = 3 if 12 * dtype.itemsize * 3 ** len(plan.tile) * math.prod(plan.tile) <= plan.memory else 2
     where = []
     for n, t, d, m, e in zip(layout.space, plan.tile, plan.overlap, psf.shape, margin(psf.shape), strict=True):
@@ -136,20 +136,20 @@ def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | i
 def corrected(
     recipe: Recipe, image: Array, y: Array | None, frame: int, sides: Sides, trim: Edges, last: bool | None
 ) -> tuple[Array, float]:
-    """One pass over one tile, or the tile restored at once.
+    """Run one pass over one tile, or restore the tile at once; return the tile and its largest change.
 
     Parameters
     ----------
     recipe : Recipe
     image, y : (k, c, M, N) arrays
-        The image and y there, with `margin` pixels more than the window that is solved on each side that is not the
-        image's; of frames `frame`, `frame` + 1 ... None is y = 0, of the first pass.
+        The image and y in the window and a `margin` around it (none at the image's border), for frames `frame`,
+        `frame` + 1 ... None stands for y = 0 in the first pass.
     frame : int
     sides : ((bool, bool), ...)
     trim : ((int, int), ...)
-        Pixels to cut off, overlap and margin together.
+        Pixels to cut off at either end of each axis: overlap and margin together.
     last : bool or None
-        None restores the tile without passes.
+        None restores the tile without passes; otherwise whether this is the last pass.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def corrected(
     Raises
     ------
     ValueError
-        If the image holds NaN or infinity.
+        If the image contains NaN or infinity.
     """
     if last is None:
         return restore(recipe, image, frame, sides, trim), 0.0
@@ -186,7 +186,7 @@ class _Pass:
         self.request, self.blur = request, request.problem.blur
         self.lam = request.problem.dtype.type(request.problem.lam)
         psf, edge = self.blur.psf.shape, self.blur.boundary
-        # An axis that one tile of a periodic image covers is at the border, and wraps round by itself.
+        # An axis that one tile of a periodic image covers is at the border, and wraps round itself.
         each = zip(margin(psf), at_border, strict=True)
         known = tuple((0 if first else e, 0 if last else e) for e, (first, last) in each)
         self.window = within(self.blur.image_shape, known)
@@ -215,13 +215,13 @@ class _Pass:
         return out, float(abs(step).max())
 
     def _scene(self, blur: Blur, y: Array) -> Array:
-        """Hᵀy, or BBᵀHᵀy of the prior "natural"."""
+        """Return Hᵀy, or BBᵀHᵀy for the prior "natural"."""
         f = blur.adjoint(y)
         return covariance(f, blur.boundary, blur.psf.ndim) if self.request.prior == "natural" else f
 
 
 def _inverse(request: Request, blur: Blur, at_border: Sides) -> Callable[[Array, bool], Array]:
-    """(|ĥ|² + λ)⁻¹ as a filter, for windows away from the border."""
+    """Return (|ĥ|² + λ)⁻¹ as a filter, for windows away from the border."""
     problem = request.problem
     blur = coloured(blur) if request.prior == "natural" else blur
     torus = Torus(lengths(blur.psf.shape, blur.image_shape, at_border), problem.device)
@@ -231,7 +231,7 @@ def _inverse(request: Request, blur: Blur, at_border: Sides) -> Callable[[Array,
 
 
 def _at_border(request: Request, blur: Blur, at_border: Sides) -> Callable[[Array, bool], Array]:
-    """A solved with the image's own boundary: λz = r − H f of the f that the linear formula makes of r."""
+    """Return a solver of Az = r with the image's boundary: λz = r − H f, where f is the linear formula for r."""
     psf, shape = blur.psf, blur.image_shape
     room = pads(psf.shape, shape, at_border, False) if request.dark else ((0, 0),) * len(shape)
     around: Any = [n + sum(p) for n, p in zip(shape, room, strict=True)]

@@ -1,6 +1,6 @@
-"""Images on disk: zarr arrays, OME-Zarr groups and TIFF files to read, and zarr stores to write.
+"""Images on disk: zarr arrays, OME-Zarr groups and TIFF files as input, and zarr stores as output.
 
-A chunk is renamed into its place when it is complete, so that a chunk that is there is whole.
+A chunk is renamed into its place when it is complete, so every chunk in its place is whole.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ..image.reading import Refusal, check_set
 from ..image.stores import import_zarr, largest_level, multiscales, ome_attributes, open_store, read_part
 from .tiling import Layout, Tiling
 
-ATTRIBUTE = "deblur"  # under which an output remembers its decisions
-#: A missing chunk is NaN, and a chunk that is done is stored, even if it is NaN.
+ATTRIBUTE = "deblur"  # attribute of an output that stores its decisions
+#: A missing chunk is NaN, and a finished chunk is stored even if all of it is NaN.
 _WHOLE: dict[str, Any] = {"fill_value": np.nan, "config": {"write_empty_chunks": True}}
 
 
@@ -39,32 +39,32 @@ class Source:
     ----------
     source : path or array
     channel_axis, stack_axis, dtype
-        As for `deblur.tiled`; a file that names its axes needs neither of the first two.
+        As for `deblur.tiled`; a file that names its axes needs no channel_axis and stack_axis.
     psf_axes : int
-        How many axes the PSF has: with three, Z is an axis of space.
+        Number of axes of the PSF: with three, Z is an axis of space.
     choose : callable, optional
-        Names and selects axes of a file; see `deblur.image.axes.chosen`.
+        Names and selects the axes of a file; see `deblur.image.axes.chosen`.
 
     Attributes
     ----------
     name : str
-        The path, of an array that has one too; else empty.
+        Path of the source, or of the file or store behind an array; empty if there is none.
     stored : array-like
     array : Reader
-        `stored`, as floats, and only as much as is wanted.
+        Reader of `stored` as floats, for the selected part.
     chunks : tuple of int or None
-        As stored.
+        Shape of a stored chunk.
     layout : Layout
     group : zarr.Group or None
-        The OME-Zarr group that it is the largest level of.
+        The OME-Zarr group whose largest level this is.
     metadata : Metadata
-        Axes, voxel size and channels of a file.
+        Axes, voxel size and channels, as a file gives them.
     chunk : tuple of int or None
-        The sides of a stored chunk along the axes of space, of which tiles are multiples.
+        Sides of a stored chunk along the axes of space; tiles are multiples of it.
     unit : float
-        What is restored is multiplied by: a volume of integers, which are counts, keeps its unit.
+        Factor for restored values: a volume of integers, which are counts, keeps its unit.
     levels : list of str
-        The names of the arrays of its OME-Zarr group, the largest first.
+        Names of the arrays of the OME-Zarr group, the largest first.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Source:
             if self.name.lower().endswith((".tif", ".tiff")):
                 source = StoredTiff(self.name)
                 self.metadata = source.metadata
-            else:  # the command restores images, and no lines
+            else:  # the command restores images, not lines
                 self.group, source, self.metadata = largest_level(self.name, 2 if choose else 0)
             if choose is not None:
                 self.metadata, where = choose(self.metadata)
@@ -109,7 +109,7 @@ class Source:
         self.levels = [str(level["path"]) for level in datasets]
 
     def attributes(self, target: str) -> dict[str, Any] | None:
-        """Those of an OME-Zarr group for its restoration; None where that is a bare array."""
+        """Return the attributes of an OME-Zarr group for the restoration; None if that is a bare array."""
         named = self.metadata.axes or self.metadata.spacing or target.rstrip("/").endswith(".ome.zarr")
         if self.group is None:
             file = isinstance(self.stored, StoredTiff) and self.channel_axis is None
@@ -122,7 +122,7 @@ class Source:
 
 
 def path_of(source: Any) -> str:
-    """The path of a source that is one, or of the store or file behind an array; else empty."""
+    """Return the path of a source, or of the store or file behind an array; else an empty string."""
     if isinstance(source, str | Path):
         return str(source).removeprefix("file://")
     at = getattr(source, "store_path", None)
@@ -133,19 +133,19 @@ def path_of(source: Any) -> str:
 
 
 class Reader:
-    """An array that is read as floats (`as_float`) and without an error: what cannot be read is NaN.
+    """An array that is read as floats (`as_float`); parts that cannot be read are NaN.
 
     Parameters
     ----------
     array : array-like
     name : str
-        Its path, for messages.
+        Path of the array, for messages.
     dtype : dtype, optional
-        What integers become; by default float32 where that holds them.
+        Dtype to which integers are converted; by default float32 if it holds them.
     where : sequence of slice
-        The part of it that is read, along the first axes.
+        Part of the array that is read, along the first axes.
     unit : float
-        What floats are divided by.
+        Divisor of the values.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Reader:
         self.dtype = array.dtype if array.dtype.kind == "f" else np.dtype(dtype or min_float_dtype(array.dtype))
 
     def _stored(self, at: Sequence[slice]) -> tuple[slice, ...]:
-        """A region, in the stored array."""
+        """Return a region as indices of the stored array."""
         spans = [s.indices(n) for s, n in zip(at, self.shape, strict=True)]
         return tuple(slice(a + w.start, b + w.start) for (a, b, _), w in zip(spans, self.where, strict=True))
 
@@ -177,13 +177,13 @@ class Reader:
         return read.astype(self.dtype, copy=False) / self.dtype.type(self._unit)
 
     def _parts(self, region: tuple[slice, ...]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-        """(its place among the chunks, its part of the region) of each chunk."""
+        """Yield, for each chunk of a region, its place among the chunks and its part of the region."""
         for place in _chunks_in(region, self._chunks):
             spans = zip(place, self._chunks, region, strict=True)
             yield place, tuple(slice(max(s.start, i * c), min(s.stop, i * c + c)) for i, c, s in spans)
 
     def trouble(self, region: Sequence[slice]) -> str:
-        """The first chunk of a region that cannot be read, and why; empty if there is none."""
+        """Return the first chunk of a region that cannot be read, with the reason; empty if there is none."""
         for place, part in self._parts(self._stored(region)):
             try:
                 self._read(part)
@@ -194,11 +194,15 @@ class Reader:
 
 
 class StoredTiff:
-    """A TIFF file that is read where it is sliced, mapped or by its tiles; travels to other processes as a name.
+    """A TIFF file, of which only slices are read, by memory map or by tiles; it is pickled by name.
 
-    One that only Pillow decodes is read whole, and travels as an array.
+    A file that only Pillow decodes is read whole, and pickled as an array. `axes` are the places of the array's axes in
+    the file, where planar colours precede the rows.
 
-    `axes` are the places of its axes in the file, where planar colours lie before the rows.
+    Raises
+    ------
+    ValueError
+        If the file cannot be read.
     """
 
     def __init__(self, path: str) -> None:
@@ -217,11 +221,11 @@ class StoredTiff:
                 self.metadata = of_tiff(tiff, f, pages, self.shape[: len(pages)])
             try:
                 self[(slice(1),) * self.ndim]
-            except ValueError:  # a compression that tifffile does not know without imagecodecs, and Pillow may
+            except ValueError:  # a compression that tifffile reads only with imagecodecs; Pillow may know it
                 self._whole = read_stored(path)[0].reshape(self.shape).transpose(np.argsort(self.axes))
         except Refusal as error:
             raise ValueError(f"{path} {error}") from None
-        except Exception as error:  # each codec has its own
+        except Exception as error:  # each codec has its own errors
             raise ValueError(f"{path} cannot be read in tiles ({error}): write it uncompressed, or as zarr") from None
 
     @property
@@ -241,7 +245,7 @@ class StoredTiff:
 
 @contextmanager
 def locked(target: str) -> Iterator[None]:
-    """Hold the lock of a store while it is written: BlockingIOError if another process or thread does."""
+    """Hold the lock of a store while it is written; BlockingIOError if another process or thread holds it."""
     import locket
 
     path = Path(f"{os.path.realpath(target)}.lock")
@@ -269,11 +273,11 @@ def locked(target: str) -> Iterator[None]:
 
 
 def begun(target: str, asked: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
-    """The decisions of an earlier start of the same restoration, or None; an error if something else is there."""
+    """Return the decisions of an earlier start of the same restoration, or None; ValueError for other content."""
     if not os.path.lexists(target) or (os.path.isdir(target) and not os.listdir(target)):
         return None
     found: dict[str, Any] = {}
-    with suppress(FileNotFoundError, ValueError, TypeError):  # no store, or a damaged one
+    with suppress(FileNotFoundError, ValueError, TypeError):  # not a store, or a damaged one
         found = {**open_store(target).attrs.get(ATTRIBUTE, {})}
     if found.get("asked") == asked:
         return found
@@ -288,7 +292,7 @@ def begun(target: str, asked: dict[str, Any], overwrite: bool) -> dict[str, Any]
 
 
 def created(target: str, picture: Source, tiling: Tiling, decided: dict[str, Any]) -> Any:
-    """A new output array, like the source, that remembers the decisions; it replaces what `begun` let pass."""
+    """Create an output array like the source, with the decisions as attribute; it replaces what `begun` accepted."""
     zarr = import_zarr()
     replace_store(target)
     array, layout, shape = picture.stored, tiling.layout, picture.array.shape
@@ -296,12 +300,12 @@ def created(target: str, picture: Source, tiling: Tiling, decided: dict[str, Any
     chunks = [1] * array.ndim
     stored = picture.chunk or tiling.plan.tile
     for axis, c, t in zip(layout.in_space, stored, tiling.plan.tile, strict=True):
-        chunks[axis] = min(c if t % c == 0 or t >= shape[axis] else t, shape[axis])  # none is shared by tiles
+        chunks[axis] = min(c if t % c == 0 or t >= shape[axis] else t, shape[axis])  # no chunk belongs to two tiles
     if layout.channel is not None:
         chunks[layout.channel] = layout.colours
     made: dict[str, Any] = {"shape": shape, "dtype": tiling.dtype, "chunks": tuple(chunks), **_WHOLE}
     if hasattr(array, "compressors"):
-        made["compressors"] = array.compressors or None  # as the image is stored
+        made["compressors"] = array.compressors or None  # those of the image
     kind = getattr(array if picture.group is None else picture.group, "metadata", None)
     decided, form = {ATTRIBUTE: decided}, getattr(kind, "zarr_format", 3)
     if attributes is None:
@@ -318,31 +322,31 @@ def _named_as(group: Any, picture: Source) -> dict[str, Any]:
 
 
 def created_for_pass(path: str, like: Any) -> Any:
-    """An array for what a pass of refining leaves to the next."""
+    """Create the array that a pass of refining leaves to the next one."""
     made = {"shape": like.shape, "chunks": like.chunks, "dtype": like.dtype, "compressors": None}
     return import_zarr().create_array(path, **{**made, **_WHOLE, "fill_value": 0})
 
 
 def missing(output: Any, region: Sequence[slice] | None = None) -> bool:
-    """Whether a chunk of a region, by default of the whole array, is not there."""
+    """Return whether a chunk of a region, by default of the whole array, is missing."""
     return not all(os.path.exists(file) for file in chunk_files(output, region))
 
 
 def chunk_files(output: Any, region: Sequence[slice] | None = None) -> Iterator[str]:
-    """The files of the chunks that a region covers, by default the whole array."""
+    """Yield the files of the chunks that cover a region, by default the whole array."""
     folder = path_of(output)
     for place in _chunks_in(region or [slice(0, n) for n in output.shape], output.chunks):
         yield os.path.join(folder, output.metadata.encode_chunk_key(place))
 
 
 def _chunks_in(region: Sequence[slice], chunks: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The places of the chunks that a region covers."""
+    """Return an iterator over the places of the chunks that cover a region."""
     spans = (range(s.start // c, -(-s.stop // c)) for s, c in zip(region, chunks, strict=True))
     return itertools.product(*spans)
 
 
 def pyramid(target: str, picture: Source) -> Iterator[Any]:
-    """Lazy tasks that write the smaller levels of an OME-Zarr group: the means of the one before, of the old shapes."""
+    """Yield lazy tasks that write the smaller levels of an OME-Zarr group: each holds means of the level before."""
     import dask
     import dask.array as da
 
@@ -355,7 +359,8 @@ def pyramid(target: str, picture: Source) -> Iterator[Any]:
             continue
         factor = [max(1, math.ceil(a / b)) for a, b in zip(array.shape, shape, strict=True)]
         x = da.from_array(array, chunks=array.chunks, fancy=False)
-        # The level has the shape it had: whole blocks of `factor` pixels, the last of them repeated where one is short.
+        # The level keeps its shape: whole blocks of `factor` pixels, with the last pixels repeated if a block is
+        # incomplete.
         pad = [(0, max(0, f * b - a)) for a, b, f in zip(array.shape, shape, factor, strict=True)]
         x = da.pad(x, pad, mode="edge")[tuple(slice(f * b) for f, b in zip(factor, shape, strict=True))]
         x = x.rechunk(tuple(f * c for f, c in zip(factor, like.chunks, strict=True)))

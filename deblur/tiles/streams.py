@@ -1,6 +1,6 @@
-"""From one store to another, tile by tile: zarr (OME-Zarr with its pyramid) or TIFF in, zarr out, in bounded memory.
+"""Restoration from one store to another by tiles, in bounded memory: zarr, OME-Zarr (with its pyramid) or TIFF to zarr.
 
-A second start reads λ and the plan from the output, solves the tiles that are missing, and says so.
+A second start reads λ and the plan from the output, solves the missing tiles, and reports this.
 """
 
 from __future__ import annotations
@@ -35,22 +35,23 @@ from .stores import ATTRIBUTE, Reader, Source
 from .tiling import Tiling, region_in_words, solved
 from .windows import Edges, surroundings
 
-#: Errors of one tile, which do not end the others.
+#: Errors that end one tile, but not the others.
 _FAILURES = (ValueError, ArithmeticError, RuntimeError)
 _writing = partial(naming, then="every written chunk is whole, and the same call goes on once there is room")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A tile that could not be restored, and why.
+    """A tile that could not be restored, and the reason.
 
     Attributes
     ----------
     place : tuple of int
-        Of the tile, counted in tiles: frames first, then the axes of space.
+        Place of the tile, counted in tiles: frames first, then the axes of space.
     region : tuple of (int, int)
-        First and beyond the last along each axis of space, in pixels.
+        First pixel and one past the last, along each axis of space.
     why : str
+        The reason.
     """
 
     place: tuple[int, ...]
@@ -69,22 +70,25 @@ class Report:
     Attributes
     ----------
     output : str
+        Path of the output.
     plan : TilePlan
     lam : float
+        λ, in the units of `lam` of `deblur.reconstruct`.
     lam_reason, boundary_reason : str
+        Reasons for λ and the boundary.
     written, kept : int
-        Tiles written now, and those that an earlier start had written.
+        Number of tiles written now, and of tiles that an earlier start had written.
     failed : tuple of Failure
         Tiles that could not be restored; they are NaN, and a second start tries them again.
     seams : tuple of float
-        Of a few tiles: what more overlap changes at most, as a part of the range.
+        For a few tiles, the largest change by more overlap, as a share of the range.
     residual : Residual or None
-        Of the whole image, from what was written.
+        Residual of the whole image, computed from the output.
     left : float or None
-        Where tiles were refined, about the error after the last pass, as a part of the image's range: its largest
-        change, times the part of that which is left (`TilePlan.seam_once`).
+        If tiles were refined, the approximate error after the last pass, as a share of the image's range: its largest
+        change, times the part of such a change that is left (`TilePlan.seam_once`).
     seconds : float
-        Wall time of restoring, without that of deciding and of measuring seams and residual.
+        Wall time of restoring in seconds, without decisions and measurements of seams and residual.
     """
 
     output: str
@@ -102,7 +106,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every tile was restored, and, where they were refined, to the tolerance."""
+        """Whether every tile was restored and, if tiles were refined, the tolerance was reached."""
         return not self.failed and not self.unfinished
 
     @property
@@ -141,25 +145,25 @@ def stream(
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[TileOptions],
 ) -> Report:
-    """Restore an image on disk to a zarr store, in bounded memory, and go on where an earlier start ended.
+    """Restore an image on disk to a zarr store, in bounded memory; continue where an earlier start ended.
 
     Parameters
     ----------
     source : path or zarr.Array
-        A zarr array, an OME-Zarr group (versions 0.4 and 0.5: axes, scales and channels are kept and the pyramid is
-        written anew) or a TIFF file, mapped or, in pieces or compressed, read piece by piece (whole, if only Pillow
-        decodes it). Of OME-Zarr all axes but those of the PSF, y and x or z, y and x, are frames.
+        A zarr array, an OME-Zarr group (versions 0.4 and 0.5; axes, scales and channels are kept, and the pyramid is
+        written anew), or a TIFF file, which is memory-mapped or read in pieces (whole, if only Pillow decodes it). All
+        axes of an OME-Zarr except those of the PSF (y and x, or z, y and x) are frames.
     target : path
-        The zarr store to write: an array, or a group where `source` is OME-Zarr. Floats, for volumes of integers in
-        the unit of these; NaN where a tile failed.
+        Path of the zarr store to write: an array, or a group if `source` is OME-Zarr. Values are floats, in the unit
+        of the source for volumes of integers, and NaN where a tile failed.
     psf, lam
         As for `deblur.tiled`.
     check : bool
-        Measure the seams of a few tiles, and afterwards the residual of the whole image from what was written.
+        Measure the seams of a few tiles, and then the residual of the whole image from the output.
     overwrite : bool
-        Replace what is at `target`, if it is not this restoration already begun.
+        Replace what is at `target`, unless it is this restoration, already begun.
     progress : callable, optional
-        Called with (tiles done, tiles in all).
+        Called with (finished tiles, all tiles).
     {options}
 
     Returns
@@ -169,18 +173,18 @@ def stream(
     Raises
     ------
     ValueError, TypeError
-        For input that makes no sense, or if `target` holds something else, before any work starts.
+        For invalid arguments, or if `target` holds something else, before any work starts.
     OSError
-        If the store cannot be written or the disk is full; a later start goes on from there. Tiles whose part of
-        `source` cannot be read are `Report.failed`.
+        If the store cannot be written or the disk is full; a later start continues from there. If a part of
+        `source` cannot be read, its tiles are in `Report.failed`.
     """
     check_callback(progress, "progress", "done", "all")
     if "://" in (path := str(target).removeprefix("file://")):
-        raise ValueError(f"{target} is no path of this machine; name a folder on a file system")
+        raise ValueError(f"{target} is not a path on this machine; give a folder in a file system")
     given, rest = parted(options, TileOptions)
     workers = 1 if given["workers"] is None else given["workers"]
     threads, memory = workers, given["memory"]
-    if not isinstance(workers, int):  # the threads of a process, each of which has a tile, share its memory
+    if not isinstance(workers, int):  # the threads of a process share its memory, and each has a tile
         threads = max(workers.nthreads().values(), default=1)
         memory = memory and memory // threads
     axes = given["channel_axis"], given["stack_axis"]
@@ -191,7 +195,7 @@ def stream(
     asked = _asked(image, psf, lam, [given[k] for k in ("tolerance", "safe", "tile", "overlap")], rest)
     with stores.locked(path):
         earlier = stores.begun(path, asked, overwrite)
-        if earlier:  # λ and plan are those of the first start, whatever memory there is now
+        if earlier:  # λ and plan of the first start, whatever memory there is now
             lam, rest["boundary"] = earlier["lam"], earlier["boundary"]
             given |= {name: earlier[name] for name in ("tile", "overlap", "passes")}
             if earlier["prior"]:
@@ -215,7 +219,8 @@ def stream(
                 left = tiling.plan.seam_once * change / (tiling.range or 1.0)
             if left is None or left <= tiling.plan.tolerance or not more:
                 break
-            # One pass more; what the last one wrote is removed, as if it had been interrupted before that.
+            # One more pass: the output of the last one is removed, as if the restoration had been interrupted before
+            # it.
             tiling.plan = replace(tiling.plan, passes=tiling.plan.passes + 1)
             with _writing(path):
                 for file in stores.chunk_files(output):
@@ -228,7 +233,7 @@ def stream(
                 how = {"scheduler": workers} if client else {"scheduler": "threads", "num_workers": workers}
                 for level in stores.pyramid(path, image):
                     level.compute(**how)
-            for piece in Path(path).rglob("*.partial"):  # zarr's, of chunks that a killed process was writing
+            for piece in Path(path).rglob("*.partial"):  # left by zarr in a process that was killed
                 piece.unlink()
     seconds = time.perf_counter() - start
     seams = tuple(tiling.measure()) if check else ()
@@ -241,7 +246,7 @@ def stream(
 
 
 def _asked(image: Source, psf: Any, lam: Any, numbers: list[Any], options: Any) -> dict[str, Any]:
-    """What makes two restorations the same, as the output remembers it."""
+    """Return what identifies a restoration, as the output stores it."""
     h = np.asarray(psf, np.float64)
     return {
         "source": os.path.realpath(image.name) if image.name else "",
@@ -258,7 +263,7 @@ def _asked(image: Source, psf: Any, lam: Any, numbers: list[Any], options: Any) 
 
 
 def _decided(asked: dict[str, Any], tiling: Tiling) -> dict[str, Any]:
-    """The decisions of a first start, for the next."""
+    """Return the decisions of a first start, for later ones."""
     planned = ("boundary", "passes", "seam_once", "reason", "tile", "overlap")
     return {
         "asked": asked,
@@ -276,9 +281,9 @@ class _Run:
         self.workers, self.progress = workers, progress
 
     def earlier_passes(self, folder: Path) -> Any:
-        """y as all passes but the last leave it, each an array of its own; None where there is one pass.
+        """Return y after all passes but the last, each in its own array; None if there is one pass.
 
-        An array is removed once the one after it is whole, so that a second start finds the last one that is.
+        An array is removed once the next one is complete, so a second start finds the last complete one.
         """
         passes = self.tiling.plan.passes
         if passes == 1 or not stores.missing(self.output):
@@ -298,7 +303,7 @@ class _Run:
         return y
 
     def restored(self, output: Any, y: Any, number: int) -> tuple[int, int, list[Failure], float]:
-        """(tiles written, tiles that were there, those that failed, the largest change) of pass `number`."""
+        """Return the numbers of written and of earlier tiles, the failures, and the largest change of pass `number`."""
         readers = [self.image.array] if y is None else [self.image.array, Reader(y, f"pass {number}")]
         writer = _Writer(self.tiling, number, output, readers, self.image.unit)
         tiles = self.tiling.tiles
@@ -320,14 +325,12 @@ class _Run:
         return now - len(failed), total - now, failed, max((change for _, change in results), default=0.0)
 
     def _frames(self) -> list[tuple[int, int]]:
-        """(the first, how many) of the frames that are solved at once, along the last axis of the stack: those of a few
-        stored chunks.
-        """
+        """Return (first, number) of frames solved at once along the stack's last axis: those of a few chunks."""
         layout, chunks = self.tiling.layout, self.image.chunks
         n = stored = 1
         if layout.stack:
             n, stored = layout.shape[layout.stack[-1]], chunks[layout.stack[-1]] if chunks else 1
-        # No more than 32 MiB, beyond which larger tasks gain nothing, and so few that there are 64 tasks or more.
+        # At most 32 MiB, since larger tasks gain nothing, and so few frames that there are 64 tasks or more.
         window = math.prod(self.tiling.plan.window) * layout.colours * self.tiling.dtype.itemsize
         most = min(2**25 // window, layout.frames // 64)
         step = min(self.tiling.together, stored * max(1, most // stored))
@@ -335,7 +338,7 @@ class _Run:
 
 
 class _Writer:
-    """Restores a tile and writes it to its place. It holds little of a `Tiling`: it travels with the tasks."""
+    """Restores a tile and writes it. It holds few parts of a `Tiling`, since it is sent with tasks."""
 
     def __init__(self, tiling: Tiling, number: int, output: Any, readers: list[Reader], unit: float) -> None:
         passes = tiling.plan.passes
@@ -344,14 +347,14 @@ class _Writer:
         self.output, self.readers, self.unit = output, readers, 1.0 if self.last is False else unit
 
     def region(self, frames: tuple[int, int], tile: Edges) -> tuple[slice, ...]:
-        """Where a tile of some frames lies in the output."""
+        """Return the index in the output of a tile of some frames."""
         return self.layout.at(frames[0], [slice(*span) for span in tile], frames[1])
 
     def run(self, frames: tuple[int, int], tile: Edges) -> tuple[list[Failure], float]:
-        """Restore a tile of some frames and write it.
+        """Restore a tile of some frames and write it; return its failures and its largest change.
 
-        Returns its failures, for which each frame is tried by itself, and its largest change. What is written already,
-        by a worker that was lost before it could report, is left.
+        After a failure, each frame is tried separately. A tile is left alone if it was written already, by a worker
+        that was lost before it could report.
         """
         (first, count), region = frames, self.region(frames, tile)
         if not stores.missing(self.output, region):
@@ -367,14 +370,14 @@ class _Writer:
                 place = (cuts.index(span) for cuts, span in zip(self.cuts, tile, strict=True))
                 why = self._unreadable(first, tile) or str(error) or type(error).__name__
                 return [Failure((*frame, *place), tile, why)], 0.0
-            # The last pass fails as well; until then these pixels have no effect.
+            # The last pass fails, too; until then these pixels have no effect.
             f, change = np.zeros([s.stop - s.start for s in region]), 0.0
         with _writing(stores.path_of(self.output)):
             self.layout.put(self.output, region, f)
         return [], change
 
     def _unreadable(self, frame: int, tile: Edges) -> str:
-        """The first chunk under the window of a tile that cannot be read, in words; empty if there is none."""
+        """Return in words the first chunk under a tile's window that cannot be read; empty if there is none."""
         where = surroundings(tile, self.beyond, self.layout.space, self.recipe.boundary.wraps)[0]
         for reader, *span in itertools.product(self.readers, *where):
             if trouble := reader.trouble(self.layout.at(frame, span)):
@@ -385,7 +388,7 @@ class _Writer:
 def _each(
     workers: Any, function: Callable[..., Any], arguments: Iterable[Any], ended: Callable[[int], None] = lambda i: None
 ) -> list[Any]:
-    """As `itertools.starmap`, by threads or by a client; `ended` is called with the number of each as it ends."""
+    """Do as `itertools.starmap`, by threads or a client; call `ended` with the number of each call as it ends."""
     with ThreadPoolExecutor(workers) if isinstance(workers, int) else workers.get_executor(pure=False) as pool:
         number = {pool.submit(function, *each): i for i, each in enumerate(arguments)}
         try:

@@ -1,4 +1,4 @@
-"""`tiled` and the decisions before any tile is solved: λ, boundary and plan, from windows spread over the image."""
+"""`tiled`, and its decisions before any tile is solved: λ, boundary and plan, from windows spread over the image."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from .problem import Recipe, decide, of_whole
 from .reach import margin
 from .windows import cut, surroundings
 
-_SAMPLE = 256  # least side of the windows that λ and the boundary are read from, of images
+_SAMPLE = 256  # least side of the windows of images from which λ and the boundary are read
 
 
 class Layout(Axes):
-    """Windows of an array that is read part by part; with as many axes of space as a PSF has.
+    """Axes of an array that is read in windows, with as many axes of space as a PSF has.
 
-    A PSF with one axis more is one for each frame.
+    A PSF with one more axis stands for one PSF for each frame.
     """
 
     def __init__(self, shape: Sequence[int], psf_axes: int, channel_axis: int | None, stack_axis: Any) -> None:
@@ -45,7 +45,7 @@ class Layout(Axes):
         super().__init__(shape, channel_axis, stack_axis, min(max(psf_axes, 1), max(SPACES)))
 
     def at(self, frame: int, where: Sequence[slice], count: int = 1) -> tuple[slice, ...]:
-        """The index of a window of `count` frames, which follow `frame` along the last axis of the stack."""
+        """Return the index of a window of `count` frames from `frame` on, along the last axis of the stack."""
         at = [slice(0, n) for n in self.shape]
         place = np.unravel_index(frame, tuple(self.shape[axis] for axis in self.stack))
         for axis, i in zip(self.stack, place, strict=True):
@@ -55,7 +55,7 @@ class Layout(Axes):
         return tuple(at)
 
     def read(self, img: Any, frame: int, where: Sequence[Sequence[slice]], count: int = 1) -> Array:
-        """A window of `count` frames, (count, colours, *space), as it is stored, from spans along each axis."""
+        """Return a window of `count` frames, (count, colours, *space), as stored, from spans along each axis."""
         parts = []
         for at in itertools.product(*where):
             found = img[self.at(frame, at, count)]
@@ -72,7 +72,7 @@ class Layout(Axes):
         out[at] = frames.reshape(shape).transpose(np.argsort(self.order).tolist())
 
     def spread(self, count: int, side: Sequence[int]) -> list[tuple[int, tuple[int, ...]]]:
-        """(frame, corner) of up to `count` windows spread evenly over frames and space, none the same."""
+        """Return (frame, corner) of up to `count` different windows, spread evenly over frames and space."""
         places, left = list[list[int]](), count
         for axes, n, s in zip(range(len(side), 0, -1), self.space, side, strict=True):
             across = int(left ** (1 / axes) + 1e-9)
@@ -86,12 +86,12 @@ class Layout(Axes):
 
 @takes_options(TileOptions, PlanOptions, Options)
 class Tiling:
-    """A restoration by tiles with every decision taken: λ, boundary and plan. Call it with the image.
+    """A restoration by tiles with all decisions made: λ, boundary and plan. Call it with the image.
 
     Parameters
     ----------
     img : array
-        Anything with a shape and a dtype that can be sliced.
+        Any object with a shape and a dtype that can be sliced.
     psf, lam
         As for `deblur.tiled`.
     {options}
@@ -101,11 +101,11 @@ class Tiling:
     plan : TilePlan
     lam : float
     lam_reason, boundary_reason : str
-        Where λ and the boundary came from.
+        Reasons for λ and the boundary.
     recipe : Recipe
-        Everything that windows are solved with.
+        All that windows are solved with.
     side : int
-        The least side of the windows that λ and the boundary are read from, and that seams are measured in.
+        Least side of the windows from which λ and the boundary are read, and in which seams are measured.
     """
 
     def __init__(self, img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[TileOptions]) -> None:
@@ -115,7 +115,7 @@ class Tiling:
         h = asnumpy(check_psf([*map(asnumpy, psf)] if isinstance(psf, list) else psf, axes=(1, 2, 3, 4)))
         self.layout = layout = Layout(img.shape, h.ndim, given.pop("channel_axis"), given.pop("stack_axis"))
         if np.any(getattr(img, "mask", False)) or hasattr(getattr(img, "_meta", None), "mask"):
-            rest["mask"] = "that of the masked array"  # which tiles refuse
+            rest["mask"] = "that of the masked array"  # tiles refuse a mask
         dtype = rest.get("dtype")
         self.dtype = min_float_dtype(img.dtype) if dtype is None else float_dtype(np.empty(0, dtype))
         rest["dtype"] = self.dtype.name
@@ -131,7 +131,7 @@ class Tiling:
         decided = decide(psfs, layout.space, lam, rest, given["tolerance"], self._corners, lambda: self.samples)
         self.lam, self.lam_reason, self.boundary_reason = decided.lam, decided.lam_reason, decided.boundary_reason
         device = given["device"]
-        if given["memory"] is not None:  # this process need not have the device of its workers
+        if given["memory"] is not None:  # this process may lack the device of its workers
             given["device"] = "cpu"
         else:
             given["memory"] = free_memory(Device.named(device).xp) // (2 * self.workers)
@@ -158,15 +158,15 @@ class Tiling:
             self.workers, self.recipe = 1, replace(self.recipe, threads=None)
             if automatic:
                 image = asnumpy(layout.read(img, 0, [[slice(n)] for n in layout.space]))
-                if np.isfinite(image).all():  # λ is that of the image then
+                if np.isfinite(image).all():  # λ is then chosen from the whole image
                     self.recipe = of_whole(self.recipe, str(lam), rest, image)
                     self.lam, self.lam_reason = self.recipe.lam, self.recipe.lam_reason
         self.plan = plan
 
     def _plan(self, psfs: np.ndarray, planned: Any, most: float) -> tuple[TilePlan, np.ndarray]:
-        """The plan of the PSF that needs the most, and that PSF; λ up to `most` is raised until tiles are possible.
+        """Return the plan of the PSF that needs the most, and that PSF; raise λ up to `most` until tiles are possible.
 
-        A larger λ reaches less far; one below the tolerance changes little but what H all but removes.
+        A larger λ reaches less far, and one below the tolerance changes little except what H nearly removes.
         """
         chosen = self.lam_reason
         while True:
@@ -180,17 +180,17 @@ class Tiling:
 
     @property
     def cuts(self) -> tuple[list[tuple[int, int]], ...]:
-        """(First, beyond the last) of the tiles along each axis."""
+        """First pixel and one past the last of the tiles along each axis."""
         each = zip(self.layout.space, self.plan.tile, self.beyond, self._psf_shape, strict=True)
         return tuple(cut(n, t, max(d, h)) for n, t, d, h in each)
 
     @property
     def tiles(self) -> list[tuple[tuple[int, int], ...]]:
-        """The same of each tile."""
+        """First pixel and one past the last along each axis, for each tile."""
         return list(itertools.product(*self.cuts))
 
     def _corners(self) -> np.ndarray:
-        """The corners of the first frame put together, (1, c, *space)."""
+        """Return the corners of the first frame, joined, (1, c, *space)."""
         where = []
         for n, m in zip(self.layout.space, self._psf_shape, strict=True):
             side = min(n // 2, max(self.side, 4 * m))
@@ -214,38 +214,38 @@ class Tiling:
             raise ValueError(why or f"the {len(stack)} windows of the sample hold only NaN or infinite values")
         if whole.any():
             return stack[whole]
-        pairs = zip(stack[some], finite[some], strict=True)  # missing pixels get the median of the others
+        pairs = zip(stack[some], finite[some], strict=True)  # pixels that are not finite get the others' median
         return np.stack([np.where(ok, p, np.median(p[ok])) for p, ok in pairs])
 
     @property
     def together(self) -> int:
-        """How many frames of a tile fit the memory of a worker at once; one where each has its own PSF."""
+        """Number of frames of a tile that fit a worker's memory at once; one if each has its own PSF."""
         return 1 if len(self.recipe.psfs) > 1 else max(1, self.plan.memory // (self.plan.bytes * self.layout.colours))
 
     @property
     def range(self) -> float:
-        """Of the image, as far as the sampled windows show it; with 0 if the scene is dark beyond its frame.
+        """Range of the image, estimated from the sampled windows; it includes 0 if the scene is dark beyond its frame.
 
-        What a tile does not see of that edge is as large as the level of the image, not as its contrast.
+        The error of a tile that does not see that edge is as large as the level of the image, not as its contrast.
         """
         beyond = 0.0 if self.recipe.boundary.dark else self.samples.flat[0]
         return float(max(self.samples.max(), beyond) - min(self.samples.min(), beyond))
 
     @property
     def beyond(self) -> tuple[int, ...]:
-        """Pixels that are read beyond a tile: its overlap and, where it is refined, a margin to know its residual."""
+        """Pixels that are read beyond a tile: its overlap and, if it is refined, a margin for its residual."""
         each, several = zip(self.plan.overlap, margin(self._psf_shape), strict=True), self.plan.passes > 1
         return tuple(d + m if d and several else d for d, m in each)
 
     def measure(self) -> list[float]:
-        """The seams of a few tiles, as parts of the range: what more overlap changes. Measured once for a plan."""
+        """Return the seams of a few tiles, as shares of the range: changes by more overlap. Cached for each plan."""
         of = self.plan.tile, self.plan.overlap, self.plan.passes
         if of not in self._seams:
             self._seams[of] = measured(self)
         return self._seams[of]
 
     def check_seam(self) -> None:
-        """Warn if the seam is above the tolerance, with the overlap that would do; measure it if it is not known."""
+        """Warn if the seam is above the tolerance, with a sufficient overlap; measure the seam if it is not known."""
         plan, instead = self.plan, ""
         if plan.answer == "measure" and math.isnan(plan.seam):
             plan = with_seam(self, plan)
@@ -260,7 +260,7 @@ class Tiling:
             warn(f"{text}, above the tolerance {plan.tolerance:.1e}: {plan.reason}{instead}", UserWarning)
 
     def __call__(self, img: Any) -> Any:
-        """The restored image: lazy for a Dask array, else an array where `img` was."""
+        """Return the restored image: lazy for a Dask array, else an array on the device of `img`."""
         if hasattr(img, "dask"):
             from .mapping import lazily
 
@@ -268,11 +268,11 @@ class Tiling:
         return refining.refined(self, img) if self.plan.passes > 1 else self.mapped(img)[0]
 
     def solve(self, img: Any, frame: int, tile: Any, overlap: Sequence[int]) -> Array:
-        """One tile of one frame, (1, colours, *space), that sees so many pixels around it."""
+        """Return one tile of one frame, (1, colours, *space), which sees `overlap` pixels around it."""
         return solved(self.recipe, self.layout, [img], (frame, 1), tile, overlap)[0]
 
     def mapped(self, img: Any, y: Any = None, last: bool | None = None) -> tuple[Any, float]:
-        """All tiles of an array like the image, by threads; and the largest change of one."""
+        """Return all tiles of an array like the image, solved by threads, and the largest change of a tile."""
         layout, out = self.layout, get_xp(img).empty(img.shape, self.dtype)
         images = [img] if y is None else [img, y]
 
@@ -293,9 +293,9 @@ def solved(
     recipe: Recipe, layout: Layout, images: Sequence[Any], frames: tuple[int, int], tile: Any, overlap: Any,
     last: bool | None = None,
 ) -> tuple[Array, float]:  # fmt: skip
-    """A tile of `frames`, (the first, how many), from arrays that are sliced: the image and, after a first pass, y.
+    """Return a tile of `frames`, (first, number), and its change, from the image and, after a first pass, y.
 
-    See `deblur.tiles.refining.corrected`.
+    Both are arrays that can be sliced. See `deblur.tiles.refining.corrected`.
     """
     where, sides, trim = surroundings(tile, overlap, layout.space, recipe.boundary.wraps)
     image, *known = (layout.read(each, frames[0], where, frames[1]) for each in images)
@@ -303,7 +303,7 @@ def solved(
 
 
 def region_in_words(region: Sequence[tuple[int, int]]) -> str:
-    """A part of space, (first, beyond the last) along each axis, with the names of the axes."""
+    """Return a part of space, (first, past the last) along each axis, in words with the names of the axes."""
     names = ("planes", "rows", "columns")[-len(region) :] if len(region) > 1 else ("pixels",)
     return ", ".join(f"{name} {a} to {b}" for name, (a, b) in zip(names, region, strict=True))
 
@@ -312,54 +312,55 @@ def region_in_words(region: Sequence[tuple[int, int]]) -> str:
 def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[TileOptions]) -> Any:
     """Restore an image, a volume or lines of any size tile by tile, with no seam above a tolerance.
 
-    λ and the plan (`plan_tiles`) are decided once, from windows spread over the image; then every tile is solved with
-    as much of the image around it as the plan says. The image's border keeps the requested boundary. A λ that a rule
-    chose too small for any plan is raised until there is one; of an image that is solved whole, λ is from all of it.
+    λ and the plan (`plan_tiles`) are decided once, from windows spread over the image. Then every tile is solved with
+    the surroundings that the plan requires. The image's border keeps the requested boundary. If a rule chooses a λ that
+    is too small for any plan, λ is raised until there is one. For an image that is solved whole, λ is chosen from all
+    of it.
 
     Parameters
     ----------
     img : array
-        The blurred image, as for `deblur.reconstruct`: a NumPy array (solved by threads) or a memory map, a Dask array
-        (a lazy Dask array is returned, and only what λ is chosen from is computed at once), or an xarray
+        The blurred image, as for `deblur.reconstruct`: a NumPy array or memory map (solved by threads), a Dask array
+        (the result is lazy; only data for the choice of λ are computed at once), or an xarray
         DataArray of either, which keeps its coordinates.
     psf : (m, n) array, or (k, m, n)
-        Point spread function, or one for each of the k frames of a stack. It has one, two or three axes of space: a PSF
-        of three is that of a volume unless `channel_axis` and `stack_axis` leave the image two.
+        Point spread function, or one for each of the k frames of a stack, with one, two or three axes of space. Three
+        axes stand for a volume, unless `channel_axis` and `stack_axis` leave the image two axes of space.
     lam : float or str
-        λ, or the rule that chooses it, from all windows together.
+        λ, or the rule that chooses it from all windows together.
     {options}
 
     Returns
     -------
     array
-        Shaped like `img`, of its kind.
+        The restored image, of the kind and shape of `img`.
 
     Raises
     ------
     ValueError, TypeError
-        For input that makes no sense, before any work starts; and for a tile that holds NaN, which is named.
+        For invalid arguments, before any work starts; and for a tile that contains NaN, which is named.
     MethodError
-        For an option that tiles do not serve, such as a mask.
+        For an option that tiles do not support, such as a mask.
     InsufficientMemoryError
-        If no tile that fits the memory can reach the tolerance, not even in passes; it says why.
+        If no tile that fits into memory reaches the tolerance, even in passes.
     ConvergenceError
-        If tiles were refined in passes (see `plan_tiles`) and are not yet right after a few more than planned.
+        If refined tiles (see `plan_tiles`) do not reach the tolerance in a few more passes than planned.
 
     Warns
     -----
     UserWarning
-        If the seam of a given overlap, or what the stopping rule of the method leaves, is above the tolerance.
+        If the seam of a given overlap, or the error of the method's stopping rule, is above the tolerance.
 
     Notes
     -----
-    The tolerance is that of seams. What an iteration leaves at its own stopping rule, of tiles and of the whole image
-    alike, may be more for "identity", "gradient" and "laplacian" and a small tolerance; ``rtol=1e-9`` makes it less.
+    The tolerance limits seams. For "identity", "gradient" and "laplacian", the error of the iteration's own stopping
+    rule, which tiles and the whole image share, may be larger than a small tolerance; ``rtol=1e-9`` reduces it.
 
     See Also
     --------
     plan_tiles : tile, overlap and seam without the image.
-    deblur.tiles.Tiling : the decisions, and seams as measured.
-    deblur.tiles.stream : from a store on disk to another.
+    deblur.tiles.Tiling : the decisions, and measured seams.
+    deblur.tiles.stream : from one store on disk to another.
 
     Examples
     --------
@@ -372,7 +373,7 @@ def tiled(img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[Til
     True
     """
     if hasattr(img, "dims") and hasattr(img, "coords"):  # an xarray.DataArray
-        # Frames: all axes but those called z, y and x where there are such, else but the last, as many as the PSF has.
+        # Frames are all axes but z, y and x if the image has these, else all but the last ones, as many as the PSF has.
         if options.get("stack_axis") is None:
             axes = max(1, np.ndim(psf))
             space = set("zyx"[-axes:]) if set("zyx"[-axes:]) <= set(img.dims) else set(img.dims[-axes:])

@@ -1,15 +1,15 @@
-"""One window: a tile and its surroundings, restored, and cut to the tile.
+"""Restoration of one window, a tile and its surroundings, which is then cut to the tile.
 
 A window away from the border is continued by its own pixels until it wraps round, and filtered with the kernel of
 `deblur.tiles.reach`: two transforms, whatever the PSF. The plan bounds the error of the continuation.
 
-Of a window at the border the same is right except within the overlap of the border. There strips along the border are
-solved as small images with the image's own boundary, which takes far longer for each pixel than to filter, and see the
-overlap beyond the part of them that is kept. A window that is little larger than its strips is solved as such an image
-itself, and so is every window of a method that is no filter. The inner edges of such an image then have the image's
-boundary too, which is harmless where the boundary continues the image as the window does (reflect, antireflect,
-unknown); where it does not, they are continued until they meet it: blended to wrap round (periodic), or faded to black
-(zero; unknown with λ‖f‖², which draws to black what no pixel sees).
+For a window at the border, the filter is correct except within an overlap of the border. There, strips along the border
+are solved as small images with the image's boundary, which takes far longer for each pixel. A strip includes the
+overlap beyond the part of it that is kept. A window that is little larger than its strips is solved as such an image
+itself, and so is every window of a method that is not a filter. The inner edges of such an image then have the
+image's boundary, too. This is harmless if the boundary continues the image as the window does (reflect, antireflect,
+unknown). Otherwise the inner edges are continued until they meet the boundary: blended to wrap round (periodic), or
+faded to black (zero; unknown with λ‖f‖², which draws pixels without data to black).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Edges = tuple[tuple[int, int], ...]
 
 
 def cut(n: int, tile: int, least: int) -> list[tuple[int, int]]:
-    """An axis cut into tiles; a rest at the end that is smaller than `least` belongs to the tile before."""
+    """Return an axis cut into tiles; a remainder at the end smaller than `least` belongs to the tile before."""
     firsts = list(range(0, n, tile))
     if len(firsts) > 1 and n - firsts[-1] < least:
         firsts.pop()
@@ -49,9 +49,9 @@ def cut(n: int, tile: int, least: int) -> list[tuple[int, int]]:
 def surroundings(
     tile: Sequence[tuple[int, int]], overlap: Sequence[int], space: Sequence[int], wraps: bool
 ) -> tuple[list[list[slice]], Sides, Edges]:
-    """(spans to read along each axis, which sides are the image's, what to cut off) of the window of a tile.
+    """Return the spans to read along each axis, which sides are the image's, and what to cut off, for a tile's window.
 
-    Where the window wraps round the border it is read in several spans.
+    If the window wraps round the border, it is read in several spans.
     """
     where, sides, trim = [], [], []
     for (a, b), d, n in zip(tile, overlap, space, strict=True):
@@ -70,34 +70,34 @@ def surroundings(
 
 
 def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: Edges) -> Array:
-    """The tile of a window.
+    """Return the tile of a window.
 
     Parameters
     ----------
     recipe : Recipe
     window : (k, c, M, N) array
-        The image there, with its colours, of frames `frame`, `frame` + 1 ...; integers are scaled as
-        `deblur.reconstruct` scales them.
+        The image in the window, with its colours, for frames `frame`, `frame` + 1 ... Integers are scaled as in
+        `deblur.reconstruct`.
     frame : int
     at_border : ((bool, bool), ...)
-        Whether the first and the last pixel along each axis are the image's.
+        Whether the first and the last pixel along each axis belong to the image's border.
     trim : ((int, int), ...)
         Pixels to cut off at either end of each axis.
 
     Returns
     -------
     (k, c, M', N') array
-        Where `window` was, on the GPU or the host.
+        The restored tile, on the device of `window`.
 
     Raises
     ------
     ValueError
-        If the window holds NaN or infinity.
+        If the window contains NaN or infinity.
     """
     shape, tile = window.shape[2:], within(window.shape, trim)
     inside = not any(map(any, at_border)) or recipe.boundary.wraps
 
-    def solved(psf: int, frames: slice, image: Array, device: Device) -> Array:  # as an image near the border
+    def solved(psf: int, frames: slice, image: Array, device: Device) -> Array:
         image = image[frames]
         strips = [] if inside else _strips(recipe.psfs[psf].shape, shape, at_border, trim)
         by = None if strips is None else _filter(recipe, psf, shape, at_border, device)
@@ -115,15 +115,15 @@ def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: E
 def _strips(
     psf: Sequence[int], shape: Sequence[int], at_border: Sides, trim: Edges
 ) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]] | None:
-    """(where in the window, where in the tile) of the strips of a window along the border.
+    """Return where the strips along the border lie in a window, and where their results lie in its tile.
 
-    None if they are most of it or the overlap is missing. A strip has the window's sides, and is cut as the window is.
+    None means that they are most of the window, or that an overlap is missing. A strip is cut as the window is.
     """
     found, shapes = [], []
     for axis, (first, last) in enumerate(at_border):
         if not (first or last):
             continue
-        # The cut on the inner side is the overlap, that on the side of the border where the tile begins.
+        # The cut at the inner side is the overlap; the cut at the border is the distance of the tile from it.
         n, (edge, overlap) = shape[axis], trim[axis][::-1] if last else trim[axis]
         deep = strip(psf[axis], overlap)
         if (first and last) or not overlap:
@@ -139,15 +139,15 @@ def _strips(
 
 
 def within(shape: Sequence[int], trim: Edges) -> tuple[Any, ...]:
-    """Where the tile is in a window of this shape."""
+    """Return the index of the tile in a window of this shape."""
     return (..., *(slice(first, n - last) for n, (first, last) in zip(shape[-len(trim) :], trim, strict=True)))
 
 
 def by_psf(recipe: Recipe, window: Array, frame: int, solve: Callable[[int, slice, Array, Device], Array]) -> Array:
-    """The result of `solve` for a window's frames: all at once or, where each has its own PSF, one by one.
+    """Return the results of `solve` for a window's frames: all at once, or one by one if each has its own PSF.
 
-    `solve` takes the number of the PSF, the frames as a slice, the window as floats on the device that solves it, and
-    that device. Its result is returned where the window was.
+    `solve` takes the index of the PSF, the frames as a slice, the window as floats on the solving device, and
+    that device. The result is returned on the device of the window.
     """
     device = Device.of(window)
     to = device if device != CPU else Device.named(recipe.device)
@@ -167,7 +167,7 @@ def by_psf(recipe: Recipe, window: Array, frame: int, solve: Callable[[int, slic
 def prepared(
     recipe: Recipe, device: Device, shape: Sequence[int], what: tuple[Any, ...], make: Callable[[], Any]
 ) -> Any:
-    """The value that serves windows of this shape on a device, made once in a process and cached."""
+    """Return `make()` for windows of this shape on a device, computed once in a process and cached."""
     nbytes = 4 * math.prod(shape) * np.dtype(recipe.dtype).itemsize
     return pool(device.gpu).get(("tiles", recipe.token, tuple(shape), *what), make, nbytes)
 
@@ -175,9 +175,9 @@ def prepared(
 def _solver(
     recipe: Recipe, psf: int, shape: tuple[int, ...], at_border: Sides, device: Device
 ) -> Callable[[Array], Array]:
-    """A function that solves windows of this kind as images, cached."""
+    """Return a function that solves windows of this kind as images, cached."""
     wraps, dark = recipe.boundary.wraps, _request(recipe, psf, shape, device).dark
-    if not (wraps or dark):  # the boundary continues the image as the window is continued
+    if not (wraps or dark):  # the boundary continues the image as windows are continued
         at_border = ((True, True),) * len(shape)
     room = pads(recipe.psfs[psf].shape, shape, at_border, wraps)
 
@@ -195,14 +195,14 @@ def _solver(
 
 
 def _request(recipe: Recipe, psf: int, shape: tuple[int, ...], device: Device) -> Request:
-    """The request for windows, of which only the shape differs, cached."""
+    """Return the request for windows of any shape with this PSF, cached."""
     return prepared(recipe, device, (), (psf,), lambda: recipe.request(psf, shape, device))
 
 
 def _filter(
     recipe: Recipe, psf: int, shape: tuple[int, ...], at_border: Sides, device: Device
 ) -> Callable[[Array], Array] | None:
-    """A function that filters windows of this kind, cached; None where the restoration is no filter."""
+    """Return a function that filters windows of this kind, cached; None if the restoration is not a filter."""
     request = _request(recipe, psf, shape, device)
     problem = request.problem
     if problem.asked or problem.inverse or request.options["gamma"] or request.method not in ("auto", "fft"):
@@ -215,7 +215,7 @@ def _filter(
 
 
 def pads(psf: Sequence[int], shape: Sequence[int], at_border: Sides, wraps: bool) -> Edges:
-    """Pixels by which the inner edges of a window are continued; of one that is to wrap round, all after its end."""
+    """Return the pixels by which a window's inner edges are continued; all after its end if it is to wrap round."""
     room = (min(max(2 * m, 16), n) for m, n in zip(psf, shape, strict=True))
     return tuple(
         (0 if before or wraps else p, 0 if after else p) for p, (before, after) in zip(room, at_border, strict=True)
@@ -225,9 +225,9 @@ def pads(psf: Sequence[int], shape: Sequence[int], at_border: Sides, wraps: bool
 def lengths(
     psf: Sequence[int], shape: Sequence[int], at_border: Sides, like: Sequence[int] | None = None
 ) -> tuple[int, ...]:
-    """Lengths of the torus that a window is continued to: one torus for all that are little smaller than `like`.
+    """Return the lengths of the torus to which a window is continued; windows of about the size `like` share one torus.
 
-    An axis that one tile of a periodic image covers is at the border, and wraps round by itself.
+    An axis that one tile of a periodic image covers is at the border, and wraps round itself.
     """
     each = zip(shape, like or shape, pads(psf, shape, at_border, wraps=True), strict=True)
     return tuple(
@@ -237,11 +237,11 @@ def lengths(
 
 
 def _by_kernel(request: Request, torus: Torus) -> Callable[[Array], Array]:
-    """The kernel as a filter, for windows away from the border."""
+    """Return the kernel as a filter, for windows away from the border."""
     problem, blur = request.problem, request.problem.blur
     h = torus.spectrum(blur.psf, blur.origin)
     by = multiplier(torus, h, problem)
-    # f = f̄ + k(g − h f̄), and f̄ is the image smoothed, by a filter without phase.
+    # f = f̄ + k(g − h f̄), where f̄ is the image smoothed by a filter without phase.
     if request.prior != "zero":
         point = np.zeros([max(m, 2 * PRIOR_REACH + 1) for m in blur.psf.shape])
         middle = (PRIOR_REACH,) * point.ndim
@@ -253,7 +253,7 @@ def _by_kernel(request: Request, torus: Torus) -> Callable[[Array], Array]:
 
 
 def wrapping(torus: Torus, by: Array) -> Callable[[Array], Array]:
-    """A filter of windows, which are continued by their own pixels until they wrap round the torus."""
+    """Return a filter of windows, which are continued by their own pixels until they wrap round the torus."""
 
     @all_cores()
     def solve(window: Array) -> Array:
@@ -264,7 +264,7 @@ def wrapping(torus: Torus, by: Array) -> Callable[[Array], Array]:
 
 
 def faded(x: Array, pads: Edges) -> Array:
-    """Windows (..., *space) continued by their own pixels, mirrored and faded to black, before and after each axis."""
+    """Return windows (..., *space) continued by mirrored pixels that fade to black, before and after each axis."""
     xp = get_xp(x)
     ramps = (
         np.concatenate([_rise(before), np.ones(n), _rise(after)[::-1]])
@@ -275,6 +275,6 @@ def faded(x: Array, pads: Edges) -> Array:
 
 
 def _rise(n: int) -> np.ndarray:
-    """From 0 to 1 in n steps, smooth at both ends."""
+    """Return n values that rise smoothly from 0 to 1."""
     t = (np.arange(n) + 0.5) / max(n, 1)
     return t * t * (3 - 2 * t)

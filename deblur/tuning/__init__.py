@@ -1,7 +1,7 @@
-"""Choosing λ from the image itself.
+"""Choice of λ from the image itself.
 
-The linear formula has every λ at once from a decomposition (`spectral`); any other problem is solved for several λ
-(`sampled`). `choice` has the table of rules, and `select` decides for the pipeline: the rule, its fallback, and the
+For the linear formula, a decomposition gives every λ at once (`spectral`); any other problem is solved for several λ
+(`sampled`). `choice` has the table of rules. `select` decides for the pipeline: the rule, its fallback, and the
 prior. `Deblurrer.tune` chooses λ of any problem without restoring an image.
 """
 

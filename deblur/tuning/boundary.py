@@ -1,29 +1,29 @@
-"""The boundary, detected from the picture: the one under which its border is most likely.
+"""Detection of the boundary: the one under which the border of the picture is most likely.
 
-The border is cut into blocks along each edge, W pixels deep. Under a smooth taper a block's transform along the edge
-is, at each of its K lowest frequencies, a line across the edge, y = H f + n, with H the small matrix of the PSF
-transformed likewise, continued as the boundary says. Of the scene it is only assumed that its spectrum falls as
-1/|ω|², as that of photographs does: along such a line its covariance is S = exp(−κ|x − x'|)/2κ, κ the frequency along
-the edge. The evidence of a boundary is the likelihood of all blocks, each with a contrast of its own,
+The border is cut into blocks along each edge, W pixels deep. A block is tapered and transformed along the edge. At each
+of its K lowest frequencies, the result is a line across the edge, y = H f + n, where H is the small matrix of the PSF,
+transformed likewise and continued as the boundary says. The scene is only assumed to have a spectrum that falls as
+1/|ω|², as that of photographs does: the covariance along such a line is S = exp(−κ|x − x'|)/2κ, where κ is the
+frequency along the edge. The evidence of a boundary is the likelihood of all blocks, each with its own contrast,
 
     −n Σ log(yᴴ(HSHᴴ + λI)⁻¹y) − Σ log det(HSHᴴ + λI) ,
 
-at the λ that makes it largest (the generalised maximum likelihood of [1]_). It counts what a boundary leaves
-unexplained and also what it leaves open, so that the more specific boundary is preferred where it is right:
+at the λ that maximises it (the generalised maximum likelihood of [1]_). It counts what a boundary leaves unexplained
+and also what it leaves undetermined, so the more specific boundary is preferred if it is correct:
 
 ``zero``
-    f is 0 beyond the edge, and the border as dark as H makes it.
+    f is 0 beyond the edge, and the border is as dark as H makes it.
 ``periodic``
-    Beyond an edge lies what is at the opposite one; both borders are one line, and the scene may jump where they meet.
+    The opposite edge follows each edge; both borders are one line, and the scene may jump where they meet.
 ``reflect``
     f is mirrored at the edge.
 ``unknown``
-    f continues as it does elsewhere, and nothing else is known of it.
+    f continues with the same statistics, and nothing else is known of it.
 
-A volume is read off its sums along each axis, which are pictures; an edge is in two of them and counts by half in each.
-A line has two ends only, which say too little.
+For a volume, the sums along each axis are pictures, which are examined. An edge belongs to two of them and counts by
+half in each. A line has only two ends, which contain too little information.
 
-No product with the whole picture is formed. ``benchmarks/bench_boundary.py`` measures how often it is right.
+No product with the whole picture is formed. ``benchmarks/bench_boundary.py`` measures how often the result is correct.
 
 References
 ----------
@@ -40,27 +40,27 @@ from ..operators.boundary import BOUNDARIES, Boundary
 from ..solvers.start import DIM, filled
 
 #: The boundaries that are detected, and by how much the logarithm of their evidence must exceed that of "unknown", the
-#: safe answer. A mirrored scene cannot be distinguished from one that is calm at its edge, and to mistake one for the
-#: other costs more than it gains.
+#: safe answer. A mirrored scene cannot be distinguished from one that is smooth at its edge, and a wrong "reflect"
+#: costs more than a correct one gains.
 CLEARLY = {"zero": 5.0, "periodic": 5.0}
 SAFE = "unknown"
-#: By how much the evidence of "unknown" must exceed that of a given boundary for a warning, and for which boundaries.
+#: By how much the evidence of "unknown" must exceed that of a named boundary for a warning, and for which boundaries.
 AGAINST = 100.0
 TESTED = ("zero", "periodic", "reflect")
 
 _DEEP = 16  # W
 _FREQUENCIES = 6  # K
-_BLOCK = 32  # pixels along the edge that a block has, and at least four PSFs
-_LAMBDAS = 10.0 ** np.arange(-6, 3, 2)  # for a PSF whose sum is one; at the last all is noise
-_FLAT = 1e-6  # of the largest value: a block with less deviation is not used
+_BLOCK = 32  # least length of a block along the edge, in pixels; it also has at least four times the PSF's
+_LAMBDAS = 10.0 ** np.arange(-6, 3, 2)  # for a PSF with sum one; at the last value all is noise
+_FLAT = 1e-6  # least deviation of a block that is used, over the largest value
 
 
 def find_boundary(
     blur: Blur, g: Array, weights: Array | None = None, among: tuple[str, ...] = (*CLEARLY, SAFE)
 ) -> tuple[str, str, float]:
-    """The boundary of a picture, the reason, and the logarithm of its evidence over that of "unknown".
+    """Return the boundary of a picture, the reason, and the logarithm of its evidence over that of "unknown".
 
-    It is "unknown", unless another one explains the border clearly better.
+    The result is "unknown" unless another boundary explains the border clearly better.
 
     Parameters
     ----------
@@ -68,34 +68,34 @@ def find_boundary(
         The PSF and the size of the image; its boundary is not used.
     g : (k, c, M, N) or (k, c, L, M, N) array
         The frames, without background. NumPy or CuPy; only their border is copied to the host.
-    weights : array, optional
-        0 at hidden pixels; as it broadcasts to `g`.
+    weights : array that broadcasts to `g`, optional
+        0 at hidden pixels.
     among : tuple of str
-        What may be taken. Without "unknown" it is the one with the most evidence.
+        The boundaries to choose from. Without "unknown", the one with the most evidence is returned.
     """
     found = evidence(blur, g, weights, among)
     if not found:
         name = SAFE if SAFE in among else among[0]
-        return name, "the border of the picture says nothing, and nothing depends on it", 0.0
+        return name, "the border of the picture is uninformative, and the boundary changes nothing", 0.0
     others = {name: value for name, value in found.items() if name != SAFE}
     said = f"log evidence over 'unknown': {', '.join(f'{name} {value:+.0f}' for name, value in others.items())}"
     best = max(others, key=others.__getitem__)
     if SAFE not in among:
-        those = "the one that can be had" if len(among) == 1 else f"the best of {', '.join(among)}"
+        those = "the only possible one" if len(among) == 1 else f"the best of {', '.join(among)}"
         return best, f"{those}, by the border of the picture ({said})", found[best]
     clear = {name: value for name, value in others.items() if value > CLEARLY.get(name, np.inf)}
     if not clear:
-        return SAFE, f"read off the picture, whose border no other explains clearly better ({said})", 0.0
+        return SAFE, f"detected: no other boundary explains the border of the picture clearly better ({said})", 0.0
     best = max(clear, key=clear.__getitem__)
-    return best, f"read off the picture, whose border it explains best ({said})", found[best]
+    return best, f"detected: it explains the border of the picture best ({said})", found[best]
 
 
 def evidence(
     blur: Blur, g: Array, weights: Array | None = None, among: tuple[str, ...] = (*CLEARLY, SAFE)
 ) -> dict[str, float]:
-    """The logarithm of the evidence of each boundary over that of "unknown"; empty where the border says nothing.
+    """Return the logarithm of each boundary's evidence over that of "unknown"; empty if the border is uninformative.
 
-    The parameters are those of `find_boundary`.
+    See `find_boundary` for the parameters.
     """
     if blur.psf.ndim == 3:
         each = []
@@ -110,7 +110,7 @@ def evidence(
     shown = None if weights is None else get_xp(g).broadcast_to(weights > 0, g.shape).reshape(frames.shape)
     for axis in (0, 1):
         if blur.psf.shape[axis] == 1 or blur.image_shape[axis] < 2:
-            continue  # nothing comes in from beyond these edges
+            continue  # no light comes in from beyond these edges
         border = _Border(blur, frames, shown, axis)
         if border.blocks:
             seen = True
@@ -122,7 +122,7 @@ def evidence(
 
 
 class _Border:
-    """Two opposite edges of a picture: their lines, and the PSF as it acts on them."""
+    """Two opposite edges of a picture: their lines, and the PSF's action on them."""
 
     def __init__(self, blur: Blur, frames: Array, shown: Array | None, axis: int) -> None:
         h = np.moveaxis(blur.psf / blur.norm_bound, axis, 1)
@@ -132,7 +132,7 @@ class _Border:
         waves = np.arange(min(_FREQUENCIES, length // 2 + 1))
         self._kernels = np.exp(-2j * np.pi / length * np.outer(waves, np.arange(len(h)))) @ h
         self._kappa = 2 * np.pi / length * np.hypot(waves, 0.5)
-        self._shares = np.where(waves == 0, 0.5, 1.0)  # the first is real, the others have two parts
+        self._shares = np.where(waves == 0, 0.5, 1.0)  # the first frequency is real, the others have two parts
         taper = np.sin(np.pi / length * (np.arange(length) + 0.5)) ** 2
         taper /= np.linalg.norm(taper)
 
@@ -147,7 +147,7 @@ class _Border:
         if not self.blocks:
             return
         ends = ends[:, some]
-        # The scene's brightness there, as the image has it where the border is not dark.
+        # The scene's brightness there, from the image where the border is not dark.
         inner = np.median(ends[..., self._deep // 2 :], axis=(0, 2, 3))
         self._bright = self._kernels[0].sum().real
         level = inner / self._bright if abs(self._bright) > DIM else 0 * inner
@@ -158,19 +158,19 @@ class _Border:
         self._turn = np.exp(2j * np.pi / length * waves)
 
     def _blocks(self, strip: np.ndarray, length: int) -> np.ndarray:
-        """A strip (frames, pixels along the edge, pixels across) cut into blocks (blocks, length, pixels across).
+        """Cut a strip (frames, pixels along the edge, pixels across) into blocks (blocks, length, pixels across).
 
-        Where they are few they overlap by half, since the taper hides as much of each.
+        If there are few blocks, they overlap by half, since the taper hides about half of each.
         """
         step = length if strip.shape[1] >= 8 * length else max(1, length // 2)
         windows = np.lib.stride_tricks.sliding_window_view(strip, length, axis=1)[:, ::step]
         return windows.swapaxes(2, 3).reshape(-1, length, strip.shape[2])
 
     def likelihood(self, edge: Boundary) -> np.ndarray:
-        """Its logarithm at each λ, (2, λ): of the boundary, and of a scene whose border is like that by chance.
+        """Return the log likelihood at each λ, (2, λ): of the boundary, and of a chance resemblance to it.
 
-        By chance it fades towards the edge though its level does not, or is the same at opposite edges, one of them
-        turned round. Minus infinity where there is no such scene.
+        By chance, a scene may fade towards the edge though its level does not, or may be alike at opposite edges, one
+        of them reversed. The second row is minus infinity if the boundary has no such resemblance.
         """
         ends, level = [], self._level[:, None]
         if edge.wraps:
@@ -187,7 +187,7 @@ class _Border:
         for covariance, lines in ends:
             pixels = covariance.shape[1]
             root = np.linalg.cholesky(covariance + _LAMBDAS[:, None, None, None] * np.eye(pixels))
-            # (λ, frequencies, pixels, ways x blocks)
+            # (λ, frequencies, pixels, hypotheses x blocks)
             white = np.linalg.solve(root, np.concatenate(lines, axis=2))
             power = power + self._shares @ (white.real**2 + white.imag**2).sum(axis=-2)
             volume = volume + 2 * np.log(np.diagonal(root, axis1=-2, axis2=-1).real).sum(axis=-1) @ self._shares
@@ -198,16 +198,16 @@ class _Border:
         return out
 
     def _model(self, edge: Boundary, far: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """(HSHᴴ of a line at each frequency, H of a scene of ones); of both ends as one line if the scene repeats."""
+        """Return HSHᴴ of a line at each frequency and H of ones; a scene that repeats has both ends in one line."""
         m, origin = self._kernels.shape[1], self._origin
         kernels = self._kernels
-        if far:  # seen from its own edge the PSF is turned
+        if far:  # seen from the far edge, the PSF is reversed
             kernels, origin = kernels[:, ::-1], m - 1 - origin
         pixels = 2 * self._deep if edge.wraps else self._deep
         h = np.zeros((len(kernels), pixels, pixels + m - 1), complex)
         for i in range(pixels):
             h[:, i, i : i + m] = kernels[:, ::-1]
-        first = origin - (m - 1)  # of the pixels of the scene that H reaches, counted from the edge
+        first = origin - (m - 1)  # the first scene pixel that H reaches, counted from the edge
         if not (edge.open or edge.wraps):
             h = h @ edge.matrix(pixels + m, first, first + h.shape[2]).toarray()
         at = np.arange(h.shape[2])
@@ -219,7 +219,7 @@ class _Border:
 
 
 def _ends(frames: Array, axis: int, deep: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first and the last pixels along an axis, on the host: (frames, along the edge, from the edge inwards)."""
+    """Return the first and last pixels along an axis, on the host: (frames, along the edge, from the edge inwards)."""
     x = frames.swapaxes(1, 2) if axis == 0 else frames
     near, far = (asnumpy(part).astype(np.float64) for part in (x[..., :deep], x[..., -deep:]))
     return near, far[..., ::-1]

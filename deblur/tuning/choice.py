@@ -1,4 +1,4 @@
-"""The table of the rules that choose λ, and the record of a chosen λ."""
+"""The table of rules that choose λ, and the record of a chosen λ."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from ..problem import Problem, Solution
 
 _IMPULSES = ("l1", "huber")
 
-#: The end of a search: λ, a remark on the rule's curve, and whether λ can be trusted.
+#: The result of a search: λ, a remark on the rule's curve, and whether λ is reliable.
 Search = tuple[float, str, bool]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One row of the table of rules.
+    """A row of the table of rules.
 
     Attributes
     ----------
     name : str
+        Name of the rule.
     summary : str
-        What λ does, for help texts and reasons.
+        The property of its λ, for help texts and reasons.
     linear : bool
         Whether it serves the linear formula (`deblur.tuning.spectral`).
     others : bool
         Whether it serves every other problem (`deblur.tuning.sampled`).
     noise : bool
-        Whether it needs the level of the noise, given or estimated.
+        Whether it needs the noise level, given or estimated.
     robust : bool
-        Whether it serves data terms whose residual has outliers, and so no meaningful variance.
+        Whether it serves data terms whose residual has outliers, so that its variance means nothing.
     """
 
     name: str
@@ -43,15 +44,15 @@ class Rule:
     robust: bool = False
 
     def refuses(self, problem: Problem) -> str | None:
-        """None if the rule serves the problem, else the reason in words."""
+        """Return None if the rule serves the problem, else the reason in words."""
         if not problem.asked:
-            return None if self.linear else "it is not for the linear formula"
+            return None if self.linear else "it does not serve the linear formula"
         if not self.others:
             return f"it is for the linear formula, which has no place for {' and '.join(problem.asked)}"
         if problem.fidelity.name in _IMPULSES and not self.robust:
             return (
-                f"it measures the variance of the residual, and with data={problem.fidelity.name!r} impulses rule it "
-                "(or mask the impulses and keep data='gaussian')"
+                f"it uses the variance of the residual, which impulses dominate with data={problem.fidelity.name!r} "
+                "(alternatively, mask the impulses and keep data='gaussian')"
             )
         return None
 
@@ -70,24 +71,24 @@ RULES: dict[str, Rule] = {
 
 
 def check_rule(rule: str, problem: Problem | None = None, noise: float | None = None) -> str:
-    """The rule that serves the problem, with "auto" resolved.
+    """Return the rule that serves the problem, with "auto" replaced by a rule.
 
-    "auto" is "gcv" for the linear formula, and "upre" if the noise is given. Elsewhere it is "sure" if the noise is
-    given, "whiteness" for the fits "l1" and "huber", and else "gcv".
+    For the linear formula, "auto" is "upre" if the noise is given, else "gcv". For other problems it is "whiteness" for
+    the data terms "l1" and "huber"; otherwise it is "sure" if the noise is given, else "gcv".
 
     Parameters
     ----------
     rule : str
         "auto" or a name in `RULES`.
     problem : Problem, optional
-        Without it only the name is checked, and "auto" stays.
+        Without it, only the name is checked, and "auto" is returned as it is.
     noise : float, optional
-        The noise's level, if it is given.
+        The noise level, if it is given.
 
     Raises
     ------
     ValueError
-        For an unknown rule, or one that does not serve; it lists those that do.
+        For an unknown rule, or one that does not serve the problem; the message lists the rules that do.
     """
     if not isinstance(rule, str) or rule not in ("auto", *RULES):
         near = nearest(rule, {name: name for name in ("auto", *RULES)})
@@ -111,20 +112,20 @@ def check_rule(rule: str, problem: Problem | None = None, noise: float | None = 
     return rule
 
 
-#: What a λ shows at which the scene grows again.
-AMPLIFIED = "the scene there is ruled by amplified error: the model of the blur is wrong"
-#: What lies in the image beyond a λ that is larger than the rule's, since cross-validation takes it for the scene.
+#: Remark on a λ below which the norm of the scene grows again.
+AMPLIFIED = "amplified error dominates the scene there: the model of the blur is wrong"
+#: Remark on a λ above the rule's, if the image has a component that cross-validation takes for the scene.
 COLOURED = "what lies beyond is noise that lacks fine frequencies, or the model of the blur is wrong"
 
 
 def explained(lam: float, rule: str, how: str, level: str = "", remark: str = "") -> str:
-    """The reason for a λ: what the rule does, the noise level it used, how it was evaluated, and the remark."""
+    """Return the reason for a λ: the rule's property, the noise level used, the evaluation, and the remark."""
     words = f"λ = {lam:.3g} {RULES[rule].summary}" + (f" ({level})" if level else "")
     return "; ".join(filter(None, [f"{words}, {how}", remark]))
 
 
 def vertex(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> float:
-    """Where the parabola through three points (t, value) has its vertex; the second t if they lie on a line."""
+    """Return the t of the vertex of the parabola through three points (t, value), or the second t for a line."""
     (ta, fa), (tb, fb), (tc, fc) = a, b, c
     below, above = (tb - ta) * (fb - fc), (tb - tc) * (fb - fa)
     return tb if below == above else tb - 0.5 * ((tb - ta) * below - (tb - tc) * above) / (below - above)
@@ -136,44 +137,44 @@ def _none() -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class LambdaChoice:
-    """A chosen λ with everything that led to it. All arrays are NumPy float64, and empty where a rule has none.
+    """A chosen λ, with the data that led to it. All arrays are NumPy float64, and empty if the rule has none.
 
     Attributes
     ----------
     lam : float
-        The chosen λ, in the units that `deblur.reconstruct` gives.
+        The chosen λ, in the units of `lam` of `deblur.reconstruct`.
     rule : str
         The rule that chose it: a name in `RULES`.
     reason : str
-        Why, in one sentence.
+        Reason for λ, in one sentence.
     remark : str
-        What is wrong with the curve ("monotone ...", "flat ..."); empty if nothing is.
+        A defect of the rule's curve ("monotone ...", "flat ..."); empty if there is none.
     converged : bool
-        False if λ cannot be trusted: error dominates the scene there, or the search ended at an end of its range.
-        (Only the smallest λ may be right, for data without noise; it is converged if the scene no longer changes.)
+        False if λ is unreliable: error dominates the scene there, or the search ended at an end of its range. (At the
+        smallest λ it is True if the scene no longer changes, as for data without noise.)
     noise : float or None
-        Standard deviation of the noise that the rule used (for photon counts the gain: variance over value); None if
-        it used none.
+        Standard deviation of the noise that the rule used, in units of the image (for photon counts the gain, variance
+        over value); None if it used none.
     noise_source : str
         "given", "estimated" or "not used".
     lambdas : (m,) array
-        The λ evaluated, increasing.
+        The evaluated λ, increasing.
     values : (m,) array
-        The rule's function at them. Of "discrepancy" it is, for the linear formula, the root mean square residual
-        (to be compared with `noise`), else the logarithm of the mean square residual over the noise's variance.
+        The rule's function at `lambdas`. For "discrepancy" it is the root mean square residual, to be compared with
+        `noise`, for the linear formula, and otherwise the logarithm of mean square residual over noise variance.
     residual_norms, solution_norms : (m,) array
-        ‖g − H f_λ‖ and ‖f_λ‖ at them, of all frames together. Linear formula only.
+        ‖g − H f_λ‖ and ‖f_λ‖ at `lambdas`, over all frames. Linear formula only.
     singular_values : (p,) array
-        Singular values of H, decreasing; for large images gathered in narrow bins, and from a
-        bidiagonalisation its Ritz values. Linear formula only.
+        Singular values of H, decreasing; large images have them in narrow bins, and a
+        bidiagonalisation gives Ritz values. Linear formula only.
     coefficients : (p,) array
-        Root mean square of |u_iᵀ g| at them, over the frames and the bin.
+        Root mean square of |u_iᵀ g| at the singular values, over the frames and each bin.
     decomposition : str
-        Where the singular values come from; empty but for the linear formula.
+        Source of the singular values; empty for other problems than the linear formula.
     degrees : (m,) array
-        Degrees of freedom over pixels at `lambdas`; NaN for a rule that does not need them.
+        Degrees of freedom over pixels at `lambdas`; NaN if the rule does not need them.
     solution : Solution or None
-        The last solution of the search, a start for the next; None where it is not one of the whole problem.
+        Last solution of the search, a start for the next solve; None if it does not solve the whole problem.
     """
 
     lam: float
@@ -198,12 +199,12 @@ class LambdaChoice:
 
 
 def restated(choice: LambdaChoice, problem: Problem, scale: Scale) -> LambdaChoice:
-    """The choice for a normalised problem, in the units of `problem`, from which it differs by `scale`."""
+    """Return the choice for a normalised problem in the units of `problem`; they differ by `scale`."""
     if not scale:
         return choice
     linear = not problem.asked
     of_residual = {"gcv": 2, "upre": 2, "sure": 2, "discrepancy": 1 if linear else 0}.get(choice.rule, 0)
-    if problem.fidelity.name == "poisson":  # whose residuals are over the root of the counts
+    if problem.fidelity.name == "poisson":  # residuals are divided by the root of the counts
         of_residual //= 2
     value = float(scale.lam(problem, choice.lam))
     return replace(

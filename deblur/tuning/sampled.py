@@ -1,12 +1,12 @@
-"""Choosing λ for any problem that can be solved: each λ is rated by its residual.
+"""Choice of λ for any problem that can be solved, from the residuals of solutions for several λ.
 
 Every rule uses the standardised residual e = (g − Hf_λ − b) √w / s, where s² is the variance of the noise
-up to one factor ν that all pixels share: s² = 1 and ν = σ² for additive noise, s² = Hf_λ + b for photon
-counts, whose ν is the sensor's gain (1 where the image is in photons). With N visible pixels and the degrees of
-freedom A = Σ ∂(Hf_λ)_i/∂g_i that f_λ spends on following the data,
+up to a factor ν that all pixels share: s² = 1 and ν = σ² for additive noise, s² = Hf_λ + b for photon
+counts, with the sensor's gain as ν (1 if the image is in photons). Let N be the number of visible pixels, and
+A = Σ ∂(Hf_λ)_i/∂g_i the degrees of freedom with which f_λ follows the data.
 
 ``gcv``
-    minimises N ‖e‖²/(N − A)², generalised cross-validation [1]_; ν is not needed.
+    minimises N ‖e‖²/(N − A)², generalised cross-validation [1]_; it does not need ν.
 ``sure``
     minimises ‖e‖² + 2νA − Nν, Stein's unbiased estimate of the risk ‖Hf_λ − Hf‖² [2]_.
 ``discrepancy``
@@ -14,19 +14,19 @@ freedom A = Σ ∂(Hf_λ)_i/∂g_i that f_λ spends on following the data,
 ``whiteness``
     minimises the autocorrelation of e beyond lag zero [5]_, [6]_.
 
-A is measured, since no formula gives it for every term: the data are perturbed by a random sign pattern small relative
-to the noise, and A is how far the solution follows [7]_; both are solved together, as one stack. The fits "l1" and
-"huber" leave a residual without a meaningful variance: outliers are clipped before its whiteness is computed. With
-a denoiser as the regularizer λ follows the noise's variance, whatever the rule: solutions take too long for
-several. For the collaborative filter λ is that of its first pilot, total variation.
-``benchmarks/bench_variational.py`` measures what each loses against the best λ.
+A is measured, since no formula gives it for every term. The data are perturbed by a random sign pattern that is small
+relative to the noise, and A is the part of it that the solution follows [7]_; both problems are solved together, as one
+stack. With the data terms "l1" and "huber" the residual has no meaningful variance, and outliers are clipped before its
+whiteness is computed. If a denoiser is the regularizer, solutions take too long for a search: λ follows the noise's
+variance, whatever the rule. For the collaborative filter, λ is that of its first pilot, total variation.
+``benchmarks/bench_variational.py`` measures the loss of each rule against the best λ.
 
-The search begins at λ = κν N/R(f), where a prior exp(−λR/ν) of so large a regularizer would put it [8]_, walks in
-growing steps to where the rule's minimum is bracketed, and ends with the parabola through the last three.
-Each solution starts the next.
+The search begins at λ = κν N/R(f), which a prior exp(−λR/ν) would assign to so large a regularizer [8]_. It walks in
+growing steps until the rule's minimum is bracketed, and ends with the parabola through the last three points.
+Each solution is the start of the next.
 
-Of a large picture whose scene goes on beyond its frame, windows stand for the whole: squares spread over it, which are
-frames of one problem with one λ. ``benchmarks/bench_tuning.py`` measures what is lost and what it saves.
+If the picture is large and its scene continues beyond the frame, windows represent it: squares spread over it are the
+frames of one problem with one λ. ``benchmarks/bench_tuning.py`` measures the loss and the time saved.
 
 References
 ----------
@@ -63,32 +63,31 @@ from ..terms import is_quadratic, regularizer_value
 from .choice import AMPLIFIED, RULES, LambdaChoice, Search, explained, vertex
 from .sums import GROWTH
 
-_KAPPA = 0.2  # λ R/(ν N) at the start of the search: its usual value
+_KAPPA = 0.2  # λ R/(ν N) at the start of the search: a typical value
 _STEP = math.log(2.0)
-_FLOOR, _CEILING = 1e-7, 1e2  # the range of λ, over the standard deviation of the image where R is a norm
-_MOST = 14  # values of λ
-# Relative residual of the solutions on the way: its least, its most, and its ratio to that of the noise. The minimum of
-# "gcv" and "sure" is insensitive to it; the quantities of the other rules need errors small relative to the noise.
+_FLOOR, _CEILING = 1e-7, 1e2  # range of λ; if R is a norm, over the standard deviation of the image
+_MOST = 14  # largest number of λ values
+# Relative residual of the solutions in a search: its minimum, its maximum, and its ratio to that of the noise. The
+# minimum of "gcv" and "sure" is insensitive to it; the other rules need errors that are small relative to the noise.
 _RTOL, _RTOL_EXACT = (7e-3, 5e-2, 1.7), (5e-4, 1e-2, 0.2)
-# The best λ for the scene over that for the blurred scene, which "gcv" and "sure" estimate, where R is a norm; and
+# Ratio of the best λ for the scene to that for the blurred scene, which "gcv" and "sure" estimate: if R is a norm; and
 # for the collaborative filter, whose pilot may be smoother than the best picture.
 _SCENE, _SCENE_OF_PILOT = 0.65, 0.8
-#: The least deviation of the noise, over the largest value, that the data are perturbed with. For a picture with less
-# noise λ is too large by about as much; what it is multiplied by at least.
+#: Least deviation of the noise, over the largest value, by which the data are perturbed. With less noise, λ is too
+#: large by about the same ratio; _QUIET is the least factor that corrects it.
 PERTURBED, _QUIET = 5e-4, 0.0625
-# λ of plug and play over the variance of the noise, for a blur that lets nothing through; the least noise over the
-# image's size that is assumed.
+# λ of plug and play over the variance of the noise, for a blur that lets nothing through; the least noise that is
+# assumed, over the image's size.
 _OF_NOISE, _LEAST_NOISE = 0.5, 2e-3
-# Growth of ‖f_λ‖ over a decade of λ, relative to its least growth at larger λ, that a correct model does not show: it
-# is at most 1.013 there (72 photographs, "tv" and "gradient"), and mostly above 1.05 with a boundary that does not fit.
+# Growth of ‖f_λ‖ over a decade of λ, relative to its least growth at larger λ, above which the model is wrong. With a
+# correct model it is at most 1.013 (72 photographs, "tv" and "gradient"), with a wrong boundary mostly above 1.05.
 _GROWTH = 1.05
-
 
 Prepare = Callable[[Problem], Factor]
 
 
 class _Observer:
-    """Solves for one λ after the other and evaluates the residuals."""
+    """Solves for one λ after another, and evaluates the rule's function of the residuals."""
 
     def __init__(self, problem: Problem, g: Array, rule: str, nu: float, prepare: Prepare) -> None:
         xp, weights = problem.xp, problem.fidelity.weights
@@ -102,10 +101,10 @@ class _Observer:
         self.g = self.stack = g
         size = largest(g)
         self.scale = math.sqrt(max(float(squares(g)) / g.size - (float(total(g)) / g.size) ** 2, 0.0))
-        if not self.scale > 1e-6 * size:  # as the solver measures a flat image
+        if not self.scale > 1e-6 * size:  # a flat image, measured as the solver does
             self.scale = size or float(np.finfo(g.dtype).tiny)
         if self.needs_degrees:
-            # Small relative to the noise, but far above what the solver leaves unsolved.
+            # Small relative to the noise, but far above the solver's tolerance.
             signs = random_signs(g.shape, g.dtype, xp)
             if problem.noise is not None:
                 signs = problem.noise.coloured(signs)
@@ -130,22 +129,23 @@ class _Observer:
         self._last_lam, self._level = 0.0, nu
 
     def look(self, lam: float) -> tuple[float, float, float]:
-        """(the rule's function, A/N, ‖f_λ‖), from the solution for λ, which begins at the one before."""
-        # Steps back and forth round.
+        """Return the rule's function, A/N and ‖f_λ‖ of the solution for λ, which starts from the last one."""
+        # Steps forth and back differ by rounding.
         lam = next((seen for seen in self.seen if abs(seen - lam) < 1e-9 * lam), lam)
         if lam in self.seen:
             return self.seen[lam]
         problem, k, xp = replace(self.problem, lam=lam), self.frames, self.problem.xp
-        # A solution from above is a start; one from below solves the larger λ's problem to a loose tolerance as it is.
+        # A solution for a larger λ is a good start. One for a smaller λ already meets a loose tolerance for the larger
+        # λ.
         start = self.last if lam < self._last_lam else None
         mean = float(abs(self.g).mean()) if self.counts else 1.0
         if not problem.quadratic:
-            # Of a volume less comes through a blur, and the curve of a smooth regularizer is flatter still.
+            # A volume's blur lets less through, and a smooth regularizer's curve is flatter still.
             flat = problem.axes > 2 and is_quadratic(problem.regularizer)
             least, most, of_noise = _RTOL if self.needs_degrees and not flat else _RTOL_EXACT
             rtol = min(max(of_noise * math.sqrt(self._level * mean) / self.scale, least), most)
         else:
-            # Conjugate gradients stopped early are a regularisation of their own.
+            # Conjugate gradients that stop early regularise, too.
             share = lam / (lam + problem.operator.norm_bound**2)
             rtol = problem.stop.rtol or max(min(1e-4, share / 100), 30 * float(np.finfo(self.g.dtype).eps))
         problem = replace(problem, stop=Stop(rtol=rtol))
@@ -162,7 +162,7 @@ class _Observer:
         self._level = float(squares(e)) / self.pixels
         degrees = math.nan
         if self.needs_degrees:
-            # Σ b (Hf(g + b) − Hf(g)) with b's own size divided out pixel by pixel
+            # Σ b (Hf(g + b) − Hf(g)), divided by b's size pixel by pixel
             shown = self.shown if precision is None else self.shown * precision
             power = self.power if precision is None else float(total(self.shown * shown))
             degrees = float(total(combined(combined(seen[k:], seen[:k], b=-1), by=shown))) / power
@@ -170,7 +170,7 @@ class _Observer:
         return self.seen[lam]
 
     def _value(self, e: Array, degrees: float) -> float:
-        """The function that the rule minimises or, for "discrepancy", compares with 0, of a residual."""
+        """Return the function of a residual that the rule minimises or, for "discrepancy", compares with 0."""
         if self.rule == "gcv":
             return self._level / max(1 - degrees, 1e-6) ** 2
         if self.rule == "sure":
@@ -184,7 +184,7 @@ class _Observer:
         return whiteness(e, self.w > 0, problem.axes)
 
     def value_at(self, t: float) -> float:
-        """The rule's function at log λ."""
+        """Return the rule's function at λ = exp(t)."""
         return self.look(math.exp(t))[0]
 
 
@@ -194,7 +194,7 @@ class _Observer:
 
 
 def _start(problem: Problem, g: Array, nu: float) -> float:
-    """λ = κν N/R(f) for the smoothed image in the place of f."""
+    """Return λ = κν N/R(f), with the smoothed image for f."""
     fidelity, operator = problem.fidelity, problem.operator
     smooth = prior_scene(operator, filled(g, fidelity.weights) - fidelity.background, 1.5)
     regularizer = regularizer_value(problem.regularizer, smooth, operator.boundary.wraps)
@@ -204,19 +204,19 @@ def _start(problem: Problem, g: Array, nu: float) -> float:
 
 
 def _minimise(observer: _Observer, t: float, low: float, high: float) -> Search:
-    """The minimiser between `low` and `high`, and a remark on the curve; `t`, to begin with, and both are log λ."""
+    """Return the minimiser between `low` and `high`, from `t` on, and a remark on the curve; all three are log λ."""
     value = observer.value_at
     step = -_STEP if t - _STEP >= low else _STEP
     if value(t + step) > value(t):
-        t, step = t + step, -step  # the walk is downhill, and begins uphill of the start
+        t, step = t + step, -step  # walk downhill, beginning uphill of the start
     a, b = t, t + step
     while True:
         if len(observer.seen) >= _MOST:
             return math.exp(b), f"its curve was still falling after {len(observer.seen)} values of λ", False
         if b <= low or b >= high:
             which, meaning, converged = "largest", "the image looks like noise alone", False
-            if b <= low:  # right for data without noise, whose scene stands still there
-                which, meaning = "smallest", "the data ask for no regularisation"
+            if b <= low:  # correct for data without noise, whose scene no longer changes there
+                which, meaning = "smallest", "the data need no regularisation"
                 size, before = (observer.look(math.exp(t))[2] for t in (b, a))
                 converged = size <= GROWTH * before
             words = f"its curve is monotone up to the {which} λ: {meaning}, or the model of the blur is wrong"
@@ -227,7 +227,7 @@ def _minimise(observer: _Observer, t: float, low: float, high: float) -> Search:
         a, b, step = b, c, 1.6 * step
     a, c = min(a, c), max(a, c)
     while c - a > 2.5 * _STEP and len(observer.seen) < _MOST:
-        # The walk took long steps: halve the longer side.
+        # The walk took long steps: halve the longer interval.
         middle = 0.5 * (a + b) if b - a > c - b else 0.5 * (b + c)
         if value(middle) < value(b):
             a, b, c = (a, middle, b) if middle < b else (b, middle, c)
@@ -237,7 +237,7 @@ def _minimise(observer: _Observer, t: float, low: float, high: float) -> Search:
 
 
 def _root(observer: _Observer, t: float, low: float, high: float) -> Search:
-    """Where the rule's function, which grows with λ, passes 0; the arguments are those of `_minimise`."""
+    """Return the root of the rule's function, which grows with λ; the arguments are those of `_minimise`."""
     value = observer.value_at
     step = -_STEP if value(t) > 0 else _STEP
     other = t
@@ -251,7 +251,7 @@ def _root(observer: _Observer, t: float, low: float, high: float) -> Search:
             return math.exp(other), words + "model of the blur is", False
         t, step = other, 1.6 * step
     for turn in range(4):
-        middle = t + (other - t) * value(t) / (value(t) - value(other))  # regula falsi: the curve is smooth
+        middle = t + (other - t) * value(t) / (value(t) - value(other))  # regula falsi, since the curve is smooth
         if turn == 3 or abs(value(middle)) < 0.01:
             break
         t, other = (middle, other) if (value(middle) > 0) == (value(t) > 0) else (t, middle)
@@ -259,9 +259,9 @@ def _root(observer: _Observer, t: float, low: float, high: float) -> Search:
 
 
 def _grows(lambdas: list[float], sizes: Sequence[float], lam: float) -> bool:
-    """Whether error dominates the scene at λ: see `deblur.tuning.sums.FilterSums.amplified`."""
+    """Return whether error dominates the scene at λ; see `deblur.tuning.sums.FilterSums.amplified`."""
     above = [(x, size) for x, size in zip(lambdas, sizes, strict=True) if x > 0.9 * lam]
-    # Over a step of a few per cent the tolerance of the solutions would pass for growth.
+    # Over a step of a few per cent, the solutions' tolerance would look like growth.
     above = above[:1] + [(x, size) for x, size in above[1:] if x > 1.1 * above[0][0]]
     ratios = [(math.log10(y / x), size / (other or 1.0)) for (x, size), (y, other) in pairwise(above)]
     growth = [math.log(max(ratio, 1e-300)) / decades for decades, ratio in ratios]
@@ -269,17 +269,17 @@ def _grows(lambdas: list[float], sizes: Sequence[float], lam: float) -> bool:
 
 
 def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: Prepare) -> LambdaChoice:
-    """The λ of a rule for the frames `g`, (k, c, M, N), by solutions of `prepare`."""
+    """Return a rule's choice of λ for the frames `g`, (k, c, M, N), from solutions by `prepare`."""
     counts = problem.fidelity.name == "poisson"
     if noise is not None:
         nu, source = (noise if counts else noise**2), "given"
     else:
         nu, source = noise_variance(problem, g), "estimated" if RULES[rule].noise else "not used"
-        if problem.noise is not None:  # the quietest parts may be dark, and have hardly any
+        if problem.noise is not None:  # the quietest parts may be dark, with hardly any noise
             nu = max(nu, problem.noise.level**2 - problem.noise.left**2)
     size = largest(g) or 1.0
     if problem.regularizer == "denoiser":
-        # A denoiser takes what lies in few places for the picture.
+        # A denoiser takes a residual that is concentrated in few places for the picture.
         nu += 0.0 if problem.noise is None else problem.noise.left**2
         return _strength(problem, nu, size, counts, "estimated" if noise is None else "given")
     if not largest(g):
@@ -291,13 +291,13 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         problem, prepare = replace(problem, regularizer="tv"), METHODS["tv"].prepare
         factor = _SCENE_OF_PILOT if predictive else 1.0
     whole, count = g.shape, len(g)
-    # A boundary that may not fit shows at the edges only, which no window has.
+    # A wrong boundary shows at the edges only, which no window contains.
     problem, g, _ = cut(problem, g, problem.fidelity.weights, side=side_for(problem.operator.mean_blur.psf))
     floor = 1e-8 * size if counts else (PERTURBED * size) ** 2
     find = _root if rule == "discrepancy" else _minimise
     while True:
         observer = _Observer(problem, g, rule, max(nu, floor), prepare)
-        observer.nu = nu  # the floor is only for the perturbation and the start of the search
+        observer.nu = nu  # the floor serves the perturbation and the start of the search only
         scale = 1.0 if is_quadratic(problem.regularizer) or counts else observer.scale
         low, high = _FLOOR * scale, _CEILING * scale
         ends = math.log(low), math.log(high)
@@ -309,7 +309,7 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         shown *= 1 - degree
         if rule != "gcv" or counts or not predictive or nu <= max(floor, 5 * shown):
             break
-        nu = shown  # what passed for noise was detail: the residual has less
+        nu = shown  # the estimate included detail: the residual has less
     if predictive and not counts:
         factor *= min(max(math.sqrt(nu / floor), _QUIET), 1.0)
     if converged and _grows(lambdas, sizes, lam):
@@ -335,22 +335,22 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
 
 
 def _strength(problem: Problem, nu: float, size: float, counts: bool, source: str) -> LambdaChoice:
-    """λ for plug and play, whose solutions take too long for a search: the denoiser's strength follows the noise.
+    """Return λ for plug and play, whose solutions take too long for a search, from the level of the noise.
 
-    The less the picture is blurred, the more of the noise the denoiser sees as it is.
+    The less the picture is blurred, the more noise reaches the denoiser unchanged.
     """
     operator = problem.operator
     through = float((operator.mean_blur.psf**2).sum()) / operator.norm_bound**2
-    # With less noise than this the schedule would end before the data have been followed.
+    # With less noise than this, the schedule would end before the solution follows the data.
     lam = (_OF_NOISE + through) * max(nu, _LEAST_NOISE * size if counts else (_LEAST_NOISE * size) ** 2)
     used = nu if counts else math.sqrt(nu)
     words = _level_in_words(used, counts, source)
-    reason = f"λ = {lam:.3g} lets the denoiser end at the strength of the noise ({words})"
+    reason = f"λ = {lam:.3g} sets the denoiser's last strength to the noise ({words})"
     return _single(LambdaChoice(lam, "discrepancy", reason, noise=used, noise_source=source))
 
 
 def _single(choice: LambdaChoice) -> LambdaChoice:
-    """A choice without a search, with the curves of its one λ."""
+    """Return a choice without a search, with arrays for its only λ."""
     unknown = np.array([math.nan])
     return replace(choice, lambdas=np.array([choice.lam]), values=unknown, degrees=unknown)
 
@@ -360,16 +360,16 @@ def _level_in_words(level: float | None, counts: bool, source: str) -> str:
 
 
 def whiteness(e: Array, visible: Array | None = None, axes: int = 2) -> float:
-    """The power of the normalised autocorrelation of `e` away from lag zero, times the pixels; about 1 for white noise.
+    """Return the power of the normalised autocorrelation of `e` off lag zero, times pixels; about 1 for white noise.
 
     Parameters
     ----------
     e : (..., M, N) array
-        Residuals; the values of the frames are averaged.
+        Residuals; the values of all frames are averaged.
     visible : array that broadcasts to `e`, optional
-        1 where `e` counts, 0 elsewhere.
+        1 for visible pixels, 0 for hidden ones.
     axes : int
-        Of space, the last ones.
+        Number of axes of space, the last ones.
 
     Returns
     -------
@@ -377,8 +377,8 @@ def whiteness(e: Array, visible: Array | None = None, axes: int = 2) -> float:
 
     Notes
     -----
-    Lags up to half the image each way. Solutions are compared whose images may be masked: lags that wrap round or meet
-    hidden pixels would mislead it. So it transforms twice the size, and each lag is divided by the pairs it has.
+    Lags reach up to half the image in each direction. Wrapped lags and hidden pixels would mislead a comparison of
+    solutions. So the transform has twice the size, and each lag is divided by its number of pairs.
     """
     xp = get_xp(e)
     space = e.shape[-axes:]
@@ -397,6 +397,6 @@ def whiteness(e: Array, visible: Array | None = None, axes: int = 2) -> float:
 
     pairs = xp.maximum(correlated(w), 1)
     variance = totals(e**2).reshape(-1, *one) / count
-    # A lag of p pairs has variance 1/p in white noise; weighting by p gives every lag the same.
+    # In white noise a lag with p pairs has variance 1/p; weighting by p makes all lags equal.
     power = ((correlated(e) / xp.where(variance > 0, variance, 1)) ** 2 / pairs).reshape(len(e), -1)
     return float((power[:, 1:].sum(axis=-1, dtype=np.float64) / (power.shape[1] - 1)).mean())

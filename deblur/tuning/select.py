@@ -1,4 +1,4 @@
-"""λ and the regularizer of one problem: the rule, its fallback and the prior "natural" are decided here."""
+"""Choice of λ and regularizer for one problem: the rule, its fallback, and the prior "natural"."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from .spectral import RANGE_ITERATIVE, SMALL, from_spectrum, linear_choice
 if TYPE_CHECKING:
     from ..normalized_image import NormalizedImage
 
-# λ over the squared norm bound of the PSF from which "natural" hides noise better; and from which it is used for a mild
-# PSF, whose picture has detail like noise, and for a large picture, which it costs several times the iterations.
+# λ over the squared norm bound of the PSF from which "natural" hides noise better. The second one is for a mild PSF,
+# whose picture has detail like noise, and for a large picture, for which "natural" takes several times the iterations.
 _ENOUGH, _ENOUGH_STRICT = 2e-4, 5e-2
-_MILD = 0.5  # part of the light that a mild PSF leaves where it was
+_MILD = 0.5  # share of the light that a mild PSF leaves in place
 _LARGE = 1 << 24  # pixels
-_FITS = 0.8  # least ratio of λ for "natural" to the other λ where the given boundary fits the data
-_RESIDUAL = 1.15  # residual of the smoothest scene over the noise, below which it is noise only
-# ‖f_λ‖ relative to the data and to the scene that allows for the boundary's error, above which λ is too small: with a
-# boundary that fits at most 1.25 in 166 photographs, mostly more where the restoration fails.
+_FITS = 0.8  # least ratio of λ for "natural" to the other λ if the given boundary fits the data
+_RESIDUAL = 1.15  # ratio of the smoothest scene's residual to the noise below which it is noise only
+# ‖f_λ‖, relative to the data and to the scene that allows for the boundary's error, above which λ is too small. With a
+# correct boundary it is at most 1.25 (166 photographs); if the restoration fails, it is mostly more than 1.3.
 _GROWN = 1.3
 
 
-#: λ, the name of the regularizer that it is for, and why that one (empty if nothing was to decide).
+#: λ, the name of its regularizer, and the reason for that regularizer (empty if there was no choice).
 Decision = tuple[LambdaChoice, str, str]
 
 
@@ -46,17 +46,17 @@ Decision = tuple[LambdaChoice, str, str]
 def choose_lambda(
     problem: Problem, data: NormalizedImage, rule: str, may_be_natural: bool, noise: float | None, method: Method
 ) -> Decision:
-    """λ by a rule, from all frames together, and the regularizer that it is for.
+    """Choose λ by a rule, from all frames together, and the regularizer.
 
-    "natural" replaces the regularizer of the problem where cross-validation with it finds noise to hide: its λ, the
+    "natural" replaces the problem's regularizer if cross-validation with it finds noise to hide: then its λ, the
     variance of the noise over that of the scene, is large enough.
 
     Parameters
     ----------
     problem : Problem
-        Normalised; its `lam` is not used.
+        Normalised problem; its `lam` is not used.
     data : NormalizedImage
-        Its frames; for the linear formula g − H f̄, the residual of the scene f̄ of its prior.
+        The frames; for the linear formula g − H f̄, the residual of the prior scene f̄.
     rule : str
         "auto" or a name in `RULES`.
     may_be_natural : bool
@@ -64,7 +64,7 @@ def choose_lambda(
     noise : float, optional
         Standard deviation of the noise, or the gain of photon counts.
     method : Method
-        Solves the problem for rules that need solutions.
+        Solver for rules that need solutions.
     """
     natural, alike = None, replace(problem, regularizer="natural")
     enough = _enough(problem) if may_be_natural else math.inf
@@ -73,7 +73,7 @@ def choose_lambda(
     def by_rule(problem: Problem, data: NormalizedImage) -> LambdaChoice:
         return _trusted(problem, data.all_data(), rule, data.prior, noise, method)
 
-    # Where the boundary is open both λ come from the spectrum of the data, if that is reliable.
+    # For an open boundary, both λ come from the spectrum of the data, if that is reliable.
     plain = None
     if rule == "auto" and open_ended and (undecided or len(data.parts) > 1):
         others = [alike.linear_form.blur] if undecided else []
@@ -110,32 +110,34 @@ def choose_lambda(
 
 
 def with_psf_error(choice: LambdaChoice, problem: Problem) -> LambdaChoice:
-    """The automatic choice for the linear formula, plus ε² for the error of the PSF (`deblur.tuning.psf_error`)."""
+    """Return the automatic choice for the linear formula, with λ raised for the PSF's error (`NoiseModel.lam`)."""
     known = problem.noise
     if known is None or problem.asked or not known.psf_error:
         return choice
-    # Coloured noise shows as an error of the PSF too, and λ allows for it already.
+    # Coloured noise looks like an error of the PSF, and λ already allows for it.
     added = (0.3 if choice.remark == COLOURED and known.uncertainty else 1.0) * known.lam
-    why = f"raised by {added:.2g}, the PSF being wrong by ε = {known.psf_error:.2g}"
+    why = f"raised by {added:.2g}, since the PSF is wrong by ε = {known.psf_error:.2g}"
     return replace(choice, lam=choice.lam + added * problem.operator.dc_gain**2, reason=f"{choice.reason}; {why}")
 
 
 def with_unexplained(problem: Problem, g: Array, rule: str, noise: float | None) -> tuple[Problem, str, float | None]:
-    """The problem with its noise, the rule for λ, and the level for that, by what is `unexplained` of its frames.
+    """Return the problem with its noise, the rule for λ, and the noise level for the rule, from `unexplained`.
 
-    Where that is clearly more than the known noise, an error of the PSF alone is not what is wrong. The rest takes the
-    place of that error, also where none was read off; a photon gain that was read off such a picture is wrong, too.
+    If the unexplained residual clearly exceeds the known noise, an error of the PSF does not explain it alone. The
+    excess then replaces that error, also if none was estimated. A photon gain estimated from such a picture is wrong,
+    too.
     """
     known = problem.noise
     if known is None or not (known.left or (known.uncertainty and noise is None and problem.operator.boundary.open)):
         return problem, rule, noise
     wrong, left_by = 5 * known.left**2 > known.level**2, unexplained(problem, g)
     # The share of λ for the comparison, and how many times the noise an exact blur may leave. A smaller λ has less
-    # bias, which a texture lifts above the noise. With a twentieth one of 259 exact blurs for which no error of the PSF
-    # is read off leaves more than 1.05 times the noise; with half of λ a fur left more than 1.1 times, and lost 2 dB.
+    # bias, which raises the residual of a texture above the noise. At a twentieth of λ, one of 259 exact blurs without
+    # an estimated PSF error leaves more than 1.05 times the noise. At half of λ, a fur left more than 1.1 times the
+    # noise, and lost 2 dB.
     share, limit = (0.5, 1.1) if wrong else (0.05, 1.05)
     part = left_by(share)
-    if part > limit * max(known.level, PERTURBED):  # less noise shows in no residual of the linear formula
+    if part > limit * max(known.level, PERTURBED):  # smaller noise is not visible in a residual of the linear formula
         read, left = max(known.level**2 - known.left**2, 0.0), max(part, left_by(1.0))
         rule = "discrepancy" if wrong and known.psf_error < 0.3 else "sure"
         fidelity = replace(problem.fidelity, weights=None) if known.gain else problem.fidelity
@@ -145,10 +147,10 @@ def with_unexplained(problem: Problem, g: Array, rule: str, noise: float | None)
 
 
 def unexplained(problem: Problem, g: Array) -> Callable[[float], float]:
-    """Deviation of what the linear formula leaves unexplained of frames (k, c, M, N), by the share of the λ of "auto".
+    """Return a function: share of the λ of "auto" ↦ deviation of what the linear formula leaves unexplained of frames.
 
-    Its squared residual over the degrees of freedom left to it [1]_; 0 where λ or the solution is not reliable. Of a
-    large picture whose scene goes on beyond its frame, windows stand for the whole.
+    It is the root of the squared residual over its degrees of freedom [1]_, or 0 if λ or the solution is unreliable.
+    The frames are (k, c, M, N). Windows represent a large picture whose scene continues beyond the frame.
 
     References
     ----------
@@ -174,12 +176,12 @@ def unexplained(problem: Problem, g: Array) -> Callable[[float], float]:
 
 
 def oversmoothed(choice: LambdaChoice, prior: str, method: Method) -> bool:
-    """Whether λ is at the upper end of its range, where the solution is the smoothest scene."""
+    """Return whether λ is at the upper end of its range, where the solution is the smoothest scene."""
     return not (method.linear and prior == "zero") and choice.lam >= 0.5 * choice.lambdas[-1]
 
 
 def _enough(problem: Problem) -> float:
-    """λ from which there is noise that "natural" hides better; infinite if nothing is blurred."""
+    """Return the λ from which there is noise that "natural" hides better; infinite if nothing is blurred."""
     operator = problem.operator
     stays = float(np.abs(operator.mean_blur.psf).max()) / operator.norm_bound
     if stays > 0.999:
@@ -199,27 +201,27 @@ def _measured(choice: LambdaChoice) -> bool:
 def apply_rule(
     problem: Problem, g: Array, rule: str, noise: float | None, prepare: Prepare | None, quick: bool = False
 ) -> LambdaChoice:
-    """λ by a rule for a normalised problem with frames (k, c, M, N), which share it.
+    """Choose λ by a rule for a normalised problem, one λ for all frames (k, c, M, N).
 
-    For the linear formula with a prior scene f̄ the frames are g − H f̄; any other problem is solved by `prepare`.
+    For the linear formula with a prior scene f̄, the frames are g − H f̄; any other problem is solved by `prepare`.
     """
     if not problem.asked:
         operator = problem.linear_form.operator
         frames = g.reshape(-1, *operator.image_shape)
         known = problem.noise
         if noise is None and known is not None and known.read > 0 and rule in ("auto", "gcv"):
-            noise = known.level  # where cross-validation does not settle
+            noise = known.level  # used if cross-validation does not converge
         return linear_choice(operator, frames, rule, noise=noise, quick=quick)
     assert prepare is not None
     return search(problem, g, check_rule(rule, problem, noise), noise, prepare)
 
 
 def _trusted(problem: Problem, g: Array, rule: str, prior: str, noise: float | None, method: Method) -> LambdaChoice:
-    """λ by a rule; or, where it cannot be trusted, by a fallback rule, which its reason says.
+    """Choose λ by a rule or, if its λ is unreliable, by a fallback rule, which the reason then names.
 
-    A rule runs to the end of its range, or to where error dominates the scene, mostly because the boundary does not
-    fit: what it makes of the pixels at the edge is then an error of the data, larger than the noise. The discrepancy
-    with both together needs no more than their size.
+    A rule runs to the end of its range, or to where error dominates the scene, mostly because the boundary is wrong:
+    then the data contain an error at the edges that is larger than the noise. The discrepancy rule with the sum of both
+    needs only their size.
     """
     toward_smooth, counts = prior != "zero", problem.fidelity.name == "poisson"
 
@@ -242,13 +244,13 @@ def _trusted(problem: Problem, g: Array, rule: str, prior: str, noise: float | N
         noise = noise_variance(problem, g) if counts else math.sqrt(noise_variance(problem, g))
         noise = noise if problem.noise is None else max(noise, problem.noise.read)
     elif choice.rule == "discrepancy" and not error:
-        return choice  # with this very noise
+        return choice  # it used this noise level already
     level, other = math.hypot(noise or 0.0, error), choice
     if level > 0:
         other = apply_rule(problem, g, "discrepancy", level, method.prepare, rule == "auto")
     words = f"makes the residual as large as the noise, {noise or 0.0:.3g} as {source}"
     if error:
-        words += f", and what boundary {str(problem.operator.boundary)!r} gets wrong at the edges, {error:.3g}"
+        words += f", and the error of boundary {str(problem.operator.boundary)!r} at the edges, {error:.3g}"
     if not sound(other) and choice.rule != "gcv":
         other = apply_rule(problem, g, "gcv", None, method.prepare, rule == "auto")
         words, source = RULES["gcv"].summary, "not used"
@@ -259,21 +261,21 @@ def _trusted(problem: Problem, g: Array, rule: str, prior: str, noise: float | N
 
 
 def _is_noise(g: Array, axes: int) -> bool:
-    """Whether the residual of the prior scene is no larger than the noise that it shows."""
+    """Return whether the residual of the prior scene is no larger than the noise that it shows."""
     if not shows_noise(g, axes) or g.dtype.kind != "f":
         return False
     return math.sqrt(float(squares(g)) / g.size) <= _RESIDUAL * noise_level(g, axes=axes)
 
 
 def _doubt(choice: LambdaChoice, g: Array, error: float, operator: Operator) -> str:
-    """Why λ of the linear formula relies on the edges too much; empty if it does not.
+    """Return why λ of the linear formula relies on the edges too much; empty if it does not.
 
-    Its residual is smaller than the error of the boundary, and its scene is much larger than the scene that allows for
-    that error, and than the data let expect. With a boundary that fits the scene has its size by then, except for a PSF
-    that sharpens.
+    That is so if its residual is smaller than the boundary's error, and its scene is much larger than both the scene
+    that allows for this error and the size expected from the data. With a correct boundary the scene has its full size
+    there, unless the PSF sharpens.
     """
     residuals, sizes = choice.residual_norms / math.sqrt(g.size), choice.solution_norms
-    # Without an error or without curves `allowing` is 0.
+    # Without a boundary error, or without curves, `allowing` is 0.
     at, allowing = int(np.searchsorted(choice.lambdas, choice.lam)), int(np.searchsorted(residuals, error))
     if allowing <= at or allowing >= len(sizes):
         return ""
@@ -285,9 +287,9 @@ def _doubt(choice: LambdaChoice, g: Array, error: float, operator: Operator) -> 
 
 
 def boundary_error(operator: Operator, g: Array) -> float:
-    """Root mean square of the error that a boundary makes at the edges of a scene that continues as it ends.
+    """Return the root mean square error of a boundary at the edges, for a scene that continues its edge pixels.
 
-    With boundary "unknown", which assumes nothing, it is 0.
+    It is 0 for boundary "unknown", which assumes nothing.
     """
     blur = operator.shift_invariant
     if blur is None or blur.boundary.open:

@@ -1,13 +1,13 @@
-"""Choosing λ of the linear formula: generalised cross-validation, discrepancy, L-curve and UPRE.
+"""Choice of λ for the linear formula: generalised cross-validation, discrepancy, L-curve and UPRE.
 
-Every rule is a function of two things only. With H = U S Vᵀ these are the
+Every rule is a function of two quantities only. With H = U S Vᵀ, these are the
 spectrum σ_i² of HHᵀ and the power |u_iᵀ g|² of the image in it:
 
     residual   ρ(λ) = ‖g − H f_λ‖² = Σ (λ/(σ_i² + λ))² |u_iᵀ g|²
     solution   ξ(λ) = ‖f_λ‖²       = Σ σ_i²/(σ_i² + λ)² |u_iᵀ g|²
     influence  A(λ)                = Σ σ_i²/(σ_i² + λ), the effective number of parameters
 
-The rules are, with N pixels and noise of standard deviation s,
+With N pixels and noise of standard deviation s, the rules are
 
 ``gcv``
     minimises ρ/(N − A)² [1]_.
@@ -18,21 +18,21 @@ The rules are, with N pixels and noise of standard deviation s,
 ``lcurve``
     the corner, the point of largest curvature of (log √ρ, log √ξ) [4]_.
 
-*The norm.* `gcv` and `upre` as published look for the λ that predicts H f best, which is several times smaller than
-the one that restores f best: H hides the noise that f_λ has. With ``norm="scene"``, the default, every term i of ρ, A
+*The norm.* `gcv` and `upre`, as published, look for the λ that predicts H f best. It is several times smaller than
+the λ that restores f best, since H hides the noise in f_λ. With ``norm="scene"``, the default, every term i of ρ, A
 and N is weighted by
 
     w_i = λ₀/(σ_i² + λ₀) ,   λ₀ = λ/4 ,
 
-which measures the same errors in the norm of (HHᵀ + λ₀I)^(−1/2): a wrong H f_λ counts as the wrong f_λ that it comes
-from, as far down the spectrum as λ lets anything through. λ₀ comes from the λ found before, until it repeats.
-``norm="data"`` is the published form, w = 1. The weighting is this project's own; ``benchmarks/bench_lambda.py``
+which measures the same errors in the norm of (HHᵀ + λ₀I)^(−1/2). An error of H f_λ then counts as the error of f_λ that
+causes it, as far down the spectrum as λ lets anything through. λ₀ comes from the previous λ, until λ repeats.
+``norm="data"`` is the published form, w = 1. The weighting is this project's; ``benchmarks/bench_lambda.py``
 measures both.
 
-*The sums.* Where the blur has a spectral decomposition they are exact. For other blurs ρ and ξ come from a Golub-Kahan
+*The sums.* If the blur has a spectral decomposition, they are exact. For other blurs, ρ and ξ come from a Golub-Kahan
 bidiagonalisation started from g, as Gauss quadrature, and A from a second one started from random signs [5]_; both grow
-until the chosen λ converges. Where the boundary is open, "auto" avoids that: away from the edges the sums are those of
-the picture's spectrum (`sums.spectral_sums`), which costs one transform and is as good.
+until the chosen λ converges. If the boundary is open, "auto" avoids that: away from the edges the sums are those of
+the picture's spectrum (`sums.spectral_sums`), which costs one transform and is as accurate.
 
 References
 ----------
@@ -70,23 +70,24 @@ from .sums import FilterSums, Lambdas, exact_sums, local_sums, spectral_sums
 NORMS = ("scene", "data")
 Range = tuple[float, float]  # of λ
 
-# Range of the search as multiples of σ_max²; without a decomposition a smaller λ could neither be evaluated by a
-# bidiagonalisation of affordable length nor be solved for.
+# Range of the search as multiples of σ_max². Without a decomposition, smaller λ would need too long a
+# bidiagonalisation, and could not be solved for.
 _RANGE, RANGE_ITERATIVE = (1e-8, 10.0), (1e-6, 10.0)
-# Steps of a bidiagonalisation, at most; the latter for "auto" and a PSF that varies or a large picture.
+# Largest number of steps of a bidiagonalisation; the second one is for "auto" with a varying PSF or a large picture.
 _STEPS, _STEPS_VARYING = 400, 150
-_LEAK = 0.15  # part of the residual of the prior scene that the taper may add to it
-_SEEN = 2.0  # noise implied by a spectrum over the noise that blocks show, above which λ is not taken from it
-_HIDDEN = 1.7  # energy of the data over that under the taper, above which λ is not taken from the spectrum
-_FEW, _NOISY = 5000, 0.15  # λ is raised for so few pixels, if noise makes so large a part of what it adds
-_WINDOW = 512  # pixels a side of the window that stands for a large picture
+_LEAK = 0.15  # share of the prior scene's residual that the taper may add to it
+_SEEN = 2.0  # ratio of a spectrum's noise to that of blocks above which the spectrum's λ is not used
+_HIDDEN = 1.7  # ratio of the data's energy to that under the taper above which the spectrum's λ is not used
+_FEW, _NOISY = 5000, 0.15  # λ is raised if there are so few pixels and noise is so large a share of the correction
+_WINDOW = 512  # side, in pixels, of the window that represents a large picture
 SMALL = 128 * 128  # pixels up to which exact sums cost no more than a spectrum
-# Relative change of λ, and of the residual at it, over a quarter more steps: for a rule by name, and for "auto".
+# Relative change of λ, and of its residual, over a quarter more steps that counts as converged: for named rules,
+# "auto".
 _CONVERGED, _CONVERGED_QUICK = 0.03, 0.1
 
 
 def _refine(function: Callable[[Lambdas], Lambdas], lambdas: np.ndarray, at: int) -> float:
-    """The minimiser of `function` between the neighbours of grid point `at`, by parabolas in log λ."""
+    """Return the minimiser of `function` between the neighbours of grid point `at`, by parabolas in log λ."""
     a, b, c = (math.log(lambdas[min(max(i, 0), len(lambdas) - 1)]) for i in (at - 1, at, at + 1))
     values = {t: float(function(math.exp(t))) for t in (a, b, c)}
     for _ in range(8):
@@ -101,7 +102,7 @@ def _refine(function: Callable[[Lambdas], Lambdas], lambdas: np.ndarray, at: int
 
 
 def _minimum(function: Callable[[Lambdas], Lambdas], lambdas: np.ndarray, values: np.ndarray, what: str) -> Search:
-    """The minimiser of a curve and a remark on it."""
+    """Return the minimiser of a curve, a remark on the curve, and whether λ is reliable."""
     at, least = int(np.argmin(values)), float(values.min())
     if np.ptp(values) <= 1e-6 * abs(least):  # rounding
         words = "is flat over the whole range: hardly anything is blurred, and the least λ changes least"
@@ -110,7 +111,7 @@ def _minimum(function: Callable[[Lambdas], Lambdas], lambdas: np.ndarray, values
     if at in (0, len(lambdas) - 1):
         words = "is monotone up to the largest λ: the image looks like noise alone"
         if at == 0:
-            words = "is monotone down to the smallest λ: the data ask for no regularisation"
+            words = "is monotone down to the smallest λ: the data need no regularisation"
         return lam, f"{what} {words}, or the model of the blur is wrong", at == 0
     low = lambdas[values <= least + 1e-3 * abs(least)]
     if low[-1] / low[0] < 100:
@@ -137,7 +138,7 @@ def _discrepancy(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray, nois
 
 
 def _corner(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray) -> Search:
-    """The L-curve's corner: the largest curvature that is a maximum of its own, not an end of the range."""
+    """Return the L-curve's corner: the largest curvature that is a local maximum inside the range."""
     inner = np.arange(1, len(values) - 1)
     peaks = inner[(values[1:-1] >= values[:-2]) & (values[1:-1] >= values[2:]) & (values[1:-1] > 0)]
     if len(peaks) == 0:
@@ -146,16 +147,16 @@ def _corner(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray) -> Search
     at = int(peaks[np.argmax(values[peaks])])
     lam = _refine(lambda x: -sums.curvature(float(x)), lambdas, at)
     others = ", ".join(f"{lambdas[p]:.2g}" for p in peaks if p != at and values[p] > 0.5 * values[at])
-    return lam, f"the L-curve has more than one corner: λ = {others} would be others" if others else "", True
+    return lam, f"the L-curve has several corners: λ = {others} would be others" if others else "", True
 
 
 def _in_norm(
     function: Callable[[Lambdas, float], Lambdas], lambdas: np.ndarray, norm: str
 ) -> Callable[[Lambdas], Lambdas]:
-    """`function(λ, λ₀)` with the λ₀ of the norm put in."""
+    """Return `function(λ, λ₀)` as a function of λ, with the λ₀ of the norm."""
     if norm == "data":
         return lambda x: function(x, math.inf)
-    at = len(lambdas) - 1  # from above: of two λ that repeat, the safer
+    at = len(lambdas) - 1  # from above: if λ alternates, the larger one is safer
     floors: list[float] = []
     while (floor := 0.25 * float(lambdas[at])) not in floors:
         floors.append(floor)
@@ -179,12 +180,12 @@ def choose_from(
 
     seen = bool(solution.max() > 0)
     if noise is not None and noise_source == "estimated" and seen:
-        # Cross-validation's noise level knows the blur, and so sees weak noise under texture.
+        # Cross-validation's noise level takes the blur into account, so it detects weak noise under texture.
         lam, remark, _ = minimum(sums.gcv, "", "scene")
         noise = noise if remark else min(noise, math.sqrt(sums.implied_variance(lam)))
-    if not seen:  # every λ restores the same, empty scene
+    if not seen:  # every λ restores the same scene of zeros
         values[:] = 0
-        remark = "the curve is flat: the image is zero, or nothing of it can come through this blur"
+        remark = "the curve is flat: the image is zero, or this blur lets nothing of it through"
         lam, converged = math.sqrt(low * high), True
     elif rule == "discrepancy":
         values = residual / math.sqrt(sums.pixels)
@@ -230,39 +231,39 @@ def choose_lambda(
     bounds: Range | None = None,
     max_steps: int = _STEPS,
 ) -> LambdaChoice:
-    """λ for the Tikhonov formula, chosen from the image itself.
+    """Choose λ for the Tikhonov formula from the image itself.
 
     Parameters
     ----------
     blur : Blur or other Operator
-        Any PSF and boundary.
+        Any PSF and boundary. H's units set those of λ: it is compared with σ².
     g : (..., M, N) array
-        The blurred image. Frames and colour channels share one λ. NumPy or CuPy.
+        The blurred image, NumPy or CuPy. Frames and colour channels share one λ.
     rule : {"gcv", "discrepancy", "lcurve", "upre", "auto"}
-        See `deblur.tuning.spectral`. "auto" is "gcv" from the picture's spectrum only where the boundary is open,
-        which takes `g` for what the prior scene leaves of an image: g − H f̄. Where that settles nothing, and for
-        other boundaries, it is "gcv".
+        See `deblur.tuning.spectral`. "auto" is "gcv". If the boundary is open, "auto" takes the sums from the picture's
+        spectrum, and takes `g` for the residual g − H f̄ of a prior scene; if the spectrum is not reliable, and for
+        other boundaries, it uses the sums of "gcv".
     noise : float, optional
-        Standard deviation of the noise in the units of `g`, for "discrepancy" and "upre"; by default
-        that of `estimate_noise`, or the one that cross-validation implies if that is smaller.
+        Standard deviation of the noise in the units of `g`, for "discrepancy" and "upre". By default
+        that of `estimate_noise`, or the level that cross-validation implies if it is smaller.
     norm : {"scene", "data"}
-        Of the error that "gcv" and "upre" estimate; "data" is their published form.
+        Norm of the error that "gcv" and "upre" estimate; "data" is their published form.
     bounds : (float, float), optional
-        Range of λ as multiples of σ_max²; by default (1e-8, 10), and (1e-6, 10) where there is no
-        decomposition. Where the rule goes to the end of the first, 1e-14, or 1e-12 in single precision.
+        Range of λ as multiples of σ_max². By default (1e-8, 10), or (1e-6, 10) without a decomposition. If the rule
+        reaches 1e-8, the range is extended to 1e-14, or to 1e-12 in single precision.
     max_steps : int
-        Most steps of the bidiagonalisation, where there is no decomposition.
+        Largest number of steps of the bidiagonalisation, if there is no decomposition.
 
     Returns
     -------
     LambdaChoice
-        Where "gcv" finds no λ that can be trusted, that of another rule, and `reason` says so.
+        If "gcv" finds no reliable λ, the choice is that of another rule, and `reason` says so.
 
     Raises
     ------
     ValueError
-        For an unknown rule or norm, noise or bounds out of range, images of another size than the
-        blur's or not finite, or too small for their noise to be estimated.
+        For an unknown rule or norm, for noise or bounds out of range, and for images that are not finite,
+        do not have the blur's size, or are too small to estimate their noise.
     """
     g = as_real(g, "the image")
     problem = Problem(check_operator(blur), dtype=g.dtype, device=Device.of(g))
@@ -301,7 +302,10 @@ def linear_choice(
     max_steps: int = _STEPS,
     quick: bool = False,
 ) -> LambdaChoice:
-    """`choose_lambda` for checked arguments and a normalised problem; `quick` ones may look at a picture's middle."""
+    """Choose as `choose_lambda`, for checked arguments and a normalised problem.
+
+    A `quick` choice may use the middle of a large picture only.
+    """
     automatic, blur = rule == "auto", operator.shift_invariant
     rule, quick = ("gcv", True) if automatic else (rule, quick)
     level, source = (None, "not used") if noise is None or not RULES[rule].noise else (float(noise), "given")
@@ -312,7 +316,7 @@ def linear_choice(
             if automatic and (choice := from_spectrum(operator, g, bounds or RANGE_ITERATIVE)[0]):
                 return choice
             least = 0 if blur is None or blur.psf.ndim != 2 else min(blur.image_shape)
-            # The middle of a picture may stand for all of it.
+            # The middle represents the picture.
             if blur is not None and least > 1.5 * _WINDOW and max(blur.psf.shape) <= _WINDOW // 4:
                 top, left = ((n - _WINDOW) // 2 for n in blur.image_shape)
                 part = Blur(blur.psf, (_WINDOW, _WINDOW), blur.boundary, origin=blur.origin)
@@ -329,15 +333,15 @@ def linear_choice(
             choice, sums, still = _bidiagonalized(operator, g, apply, max_steps, tolerance)
         else:
             choice = apply(sums)
-            if open_ended and choice.converged and choice.lam < 2 * choice.lambdas[0]:  # no noise but that of rounding
+            if open_ended and choice.converged and choice.lam < 2 * choice.lambdas[0]:  # the only noise is rounding
                 choice = apply(sums, bounds=(bounds[0] * (1e-6 if g.dtype.itemsize > 4 else 1e-4), bounds[1]))
             choice = _coloured(choice, sums, operator.boundary.open) if norm == "scene" else choice
-    if rule == "gcv" and not still:  # the discrepancy needs no trace
+    if rule == "gcv" and not still:  # fall back on the discrepancy, which needs no trace
         if noise is None and shows_noise(g, g.ndim - 1):
             noise = noise_level(g, None if blur is None else blur.psf, g.ndim - 1)
         other = apply(sums, rule="discrepancy", noise=noise or 0.0, noise_source="estimated")
         if other.converged and other.lam > choice.lam:
-            reason = f"{other.reason}; cross-validation was not followed: {choice.remark}"
+            reason = f"{other.reason}; cross-validation was rejected: {choice.remark}"
             return replace(other, reason=reason, remark=choice.remark)
     return _cautious(choice, sums) if quick else choice
 
@@ -345,12 +349,12 @@ def linear_choice(
 def from_spectrum(
     operator: Operator, left: Iterable[Array], bounds: Range = RANGE_ITERATIVE, *others: Blur
 ) -> list[LambdaChoice | None]:
-    """λ by "gcv" from the spectrum of g − H f̄, the residual of the prior scene, for images (M, N).
+    """Choose λ by "gcv" from the spectrum of g − H f̄, the residual of the prior scene, for images (M, N).
 
-    None where the spectrum is not reliable: where the noise it implies is small enough to be the taper's own error and
-    far above the noise that blocks of the first image show, or where the taper hides most of the energy. Nor is a
-    spectrum taken where the whole decomposition costs no more. A taper hides the boundary, which may be any. The
-    `others` are blurs by hardly larger PSFs, whose λ are chosen likewise.
+    A choice is None if the spectrum is unreliable. That is so if the taper's error may explain the noise that it
+    implies, and this noise far exceeds that of the first image's blocks; or if the taper hides most of the energy. All
+    choices are None if the whole decomposition costs no more. A taper hides the boundary, so any boundary is served.
+    `others` are blurs by hardly larger PSFs, for which λ is chosen likewise.
     """
     blur = operator.shift_invariant
     nothing: list[LambdaChoice | None] = [None] * (1 + len(others))
@@ -378,7 +382,7 @@ def from_spectrum(
         if math.sqrt(sums.implied_variance(raised.lam)) > most:
             choice = raised
         sound = choice.converged and energy <= _HIDDEN * power
-        if sound and implied <= most:  # what leaks from the taper may pass for noise
+        if sound and implied <= most:  # the taper's leakage may look like noise
             psf = None if blur is None else blur.psf
             sound = implied <= _SEEN * noise_level(first[middle], psf, first.ndim)
         if blur is None:
@@ -388,9 +392,10 @@ def from_spectrum(
 
 
 def _coloured(choice: LambdaChoice, sums: FilterSums, fits: bool) -> LambdaChoice:
-    """`choice`, or the λ of least expected error for noise of any colour, if ‖f_λ‖ is mostly such noise.
+    """Return `choice`, or the λ of least expected error for noise of any colour, if ‖f_λ‖ is mostly such noise.
 
-    It has converged if the boundary `fits`. Small images have too few values in an octave to tell noise from texture.
+    The latter counts as converged if the boundary `fits`. Small images have too few values in an octave to distinguish
+    noise from texture.
     """
     small = choice.rule != "gcv" or sums.pixels < SMALL / 2
     if small or sums.solution(choice.lam) <= 3 * sums.solution(sums.balanced(choice.lambdas)):
@@ -401,10 +406,10 @@ def _coloured(choice: LambdaChoice, sums: FilterSums, fits: bool) -> LambdaChoic
 
 
 def _cautious(choice: LambdaChoice, sums: FilterSums) -> LambdaChoice:
-    """`choice`, or for few pixels up to twice its λ, until noise makes only a part of what it adds to the prior scene.
+    """Return `choice`, or for few pixels up to twice its λ.
 
-    Cross-validation knows its minimum less exactly for fewer pixels and more noise, and a λ too small costs more than
-    one too large.
+    λ is raised until noise makes only a part of what it adds to the prior scene. With fewer pixels and more noise,
+    cross-validation finds its minimum less exactly, and too small a λ costs more than too large a one.
     """
     if not (choice.rule == "gcv" and choice.converged and sums.pixels <= _FEW):
         return choice
@@ -413,7 +418,7 @@ def _cautious(choice: LambdaChoice, sums: FilterSums) -> LambdaChoice:
         lam = factor * choice.lam
         if variance * sums.noise(lam) <= _NOISY * float(sums.solution(lam)):
             break
-    why = f"noise makes more than {_NOISY:.0%} of what that adds"
+    why = f"noise is more than {_NOISY:.0%} of what that adds"
     return choice if factor == 1 else _raised(choice, factor, why)
 
 
@@ -426,18 +431,18 @@ def _raised(choice: LambdaChoice, factor: float, why: str) -> LambdaChoice:
 def _bidiagonalized(
     operator: Operator, g: Array, choose: Callable[[FilterSums], LambdaChoice], max_steps: int, tolerance: float
 ) -> tuple[LambdaChoice, FilterSums, bool]:
-    """The choice by a bidiagonalisation that grows until λ no longer moves, its sums, and whether that came."""
-    channels = getattr(operator, "channels", None)  # each with PSFs of its own: they make one image
+    """Return the choice by a bidiagonalisation that grows until λ is constant, its sums, and whether it became so."""
+    channels = getattr(operator, "channels", None)  # channels with different PSFs form one image
     g = g.reshape(-1, *([] if channels is None else [channels]), *operator.image_shape)
     if g[0].size > 1 << 17:
-        g = g.astype(np.float32)  # the sums are wanted to a thousandth: half the time, and it costs nothing
-    # A random image of ±1: its spectral measure is, on average, the number of eigenvalues. It is as inexact at small
-    # λ as that of the image, which keeps their ratio, the GCV function, consistent.
+        g = g.astype(np.float32)  # sums to a thousandth suffice, and float32 takes half the time
+    # For a random image of ±1, the spectral measure is on average the number of eigenvalues. At small λ it is as
+    # inexact as that of the image, which keeps their ratio, the GCV function, consistent.
     signs = random_signs((1, *g.shape[1:]), g.dtype, get_xp(g))
     images, random = slice(len(g)), slice(len(g), None)
     bases = Bidiagonalization(operator, get_xp(g).concatenate([g, signs]), keep=False)
     most = min(max_steps, math.prod(operator.image_shape), math.prod(operator.scene_shape))
-    check, still, last = 12, 0, None  # steps at the next evaluation; successive evaluations with the same λ
+    check, still, last = 12, 0, None  # step of the next evaluation; successive evaluations with the same λ
     while True:
         bases.advance(min(check, most) - bases.steps)
         exhausted = bases.ended(images)
@@ -449,7 +454,7 @@ def _bidiagonalized(
         sums = FilterSums(*bases.measure(images), *bases.measure(random), len(g), words)
         choice = choose(sums)
         if last is not None:
-            # A λ at the end of the range stands still although the residual there does not yet.
+            # A λ at the end of the range is constant although its residual may still change.
             moved = last[1].residual(choice.lam) / max(sums.residual(choice.lam), np.finfo(float).tiny)
             alike = abs(math.log(choice.lam / last[0])) <= tolerance and moved <= 1 + tolerance
             still = still + 1 if alike else 0

@@ -1,6 +1,6 @@
-"""The sums that every rule for the linear formula is made of: residual, solution and influence at any λ.
+"""The sums in the rules for the linear formula: residual, solution and influence at any λ.
 
-Where the blur has a spectral decomposition they are exact; see `deblur.tuning.spectral` for what they mean.
+They are exact if the blur has a spectral decomposition. `deblur.tuning.spectral` defines them.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from ..problem import Problem
 from ..solvers import cosine, fourier, kronecker, sine
 from ..solvers.spectrum import Spectrum
 
-Lambdas = float | np.ndarray  # one λ, or several: what is computed of it is of the same form
-_EXACT = 1 << 15  # more singular values than this are gathered into bins
+Lambdas = float | np.ndarray  # one λ, or several; results have the same form
+_EXACT = 1 << 15  # number of singular values above which they are gathered into bins
 _BIN = 2e-2  # relative width of a bin
-_LEAST = 1e-24  # of the largest σ²: smaller values lie in one bin
-_DENSE = 24 * 24  # pixels up to which an SVD of the matrix itself is the cheapest decomposition
-_TILE = 1024  # pixels a side of the tiles of a large picture
-_ROOM = 4  # lengths of the PSF that a tile, or a part with a PSF of its own, must have
-# Of a picture whose PSF varies: parts along each axis at most, and their least pixels a side.
+_LEAST = 1e-24  # ratio to the largest σ² below which all values share one bin
+_DENSE = 24 * 24  # pixels up to which an SVD of the matrix is the cheapest decomposition
+_TILE = 1024  # side of the tiles of a large picture, in pixels
+_ROOM = 4  # least side of a tile, or of a part with its own PSF, in lengths of the PSF
+# For a varying PSF: largest number of parts along each axis, and their least side in pixels.
 _PARTS, _PART = 4, 64
-#: Growth of ‖f_λ‖ over a decade of λ, relative to its least growth at larger λ, that a correct model does not show.
+#: Growth of ‖f_λ‖ over a decade of λ, relative to its least growth at larger λ, above which the model is wrong.
 GROWTH = 1.1
 
 
 @dataclass(frozen=True)
 class FilterSums:
-    """ρ, ξ and A as functions of λ, or of an array of them: two discrete measures and the sums over them.
+    """ρ, ξ and A as functions of λ, or of an array of λ: sums over two discrete measures.
 
-    What the sums at an array of λ have in common is kept until another array is asked for.
+    Intermediate results for an array of λ are kept until another array is requested.
 
     Attributes
     ----------
     values, power : (p,) arrays
-        σ_i² and the power of the image there, summed over frames.
+        σ_i², and the power of the image at each of them, summed over frames.
     operator, counts : (q,) arrays
-        σ_i² and how many there are, for one frame.
+        σ_i², and the number of singular values at each of them, for one frame.
     frames : float
-        How many; not whole where a part of each stands for it.
+        Number of frames; not an integer if a part of each represents it.
     decomposition : str
-        Where they come from, in words.
+        Origin of the sums, in words.
     """
 
     values: np.ndarray
@@ -67,16 +67,16 @@ class FilterSums:
 
     @property
     def top(self) -> float:
-        """σ_max²."""
+        """Largest σ²."""
         return float(self.operator.max())
 
     @property
     def pixels(self) -> float:
-        """N, the pixels of all frames."""
+        """N, the number of pixels of all frames."""
         return float(self.counts.sum()) * self.frames
 
     def _left(self, lam: Lambdas) -> tuple[np.ndarray, np.ndarray]:
-        """(λ/(σ² + λ))² of the image and λ/(σ² + λ) of the operator: a row for each λ, or one."""
+        """Return (λ/(σ² + λ))² for the image and λ/(σ² + λ) for the operator: a row for each λ, or one row."""
         if not self._kept or self._kept[0] is not lam:
             column = np.asarray(lam)[..., None]
             hidden = column / (self.values + column)
@@ -85,46 +85,46 @@ class FilterSums:
         return self._kept[1], self._kept[2]
 
     def residual(self, lam: Lambdas) -> Lambdas:
-        """ρ(λ)."""
+        """Return ρ(λ)."""
         return self._left(lam)[0] @ self.power
 
     def solution(self, lam: Lambdas) -> Lambdas:
-        """ξ(λ)."""
+        """Return ξ(λ)."""
         return self._left(lam)[0] @ (self.values * self.power) / lam**2
 
     def influence(self, lam: float) -> float:
-        """A(λ), all frames together."""
+        """Return A(λ) for all frames together."""
         return self.frames * float((self.operator / (self.operator + lam)) @ self.counts)
 
     def noise(self, lam: float) -> float:
-        """‖f_λ‖² of white noise of variance 1 in the place of one image, on average."""
+        """Return the expected ‖f_λ‖² for an image of white noise with variance 1."""
         return float((self.operator / (self.operator + lam) ** 2) @ self.counts)
 
     def implied_variance(self, lam: float) -> float:
-        """The variance of the noise ρ/(N − A) that λ implies (Wahba, J. R. Stat. Soc. B 45 (1983))."""
+        """Return the noise variance ρ/(N − A) that λ implies (Wahba, J. R. Stat. Soc. B 45 (1983))."""
         return float(self.residual(lam)) / max(self.pixels - self.influence(lam), np.finfo(float).tiny)
 
     def gcv(self, lam: Lambdas, floor: float = math.inf) -> Lambdas:
-        """The GCV function N ρ/(N − A)², its sums weighted by 1/(1 + σ²/floor)."""
+        """Return the GCV function N ρ/(N − A)², with sums weighted by 1/(1 + σ²/floor)."""
         residual, free, total = self._weighted(lam, floor)
-        return residual * total / free**2  # not N - A, which would cancel for small λ
+        return residual * total / free**2  # `free` is N - A without cancellation at small λ
 
     def upre(self, lam: Lambdas, noise: float, floor: float = math.inf) -> Lambdas:
-        """The unbiased risk estimate (ρ + 2 s² A − N s²)/N, its sums weighted by 1/(1 + σ²/floor)."""
+        """Return the unbiased risk estimate (ρ + 2 s² A − N s²)/N, with sums weighted by 1/(1 + σ²/floor)."""
         residual, free, total = self._weighted(lam, floor)
         return (residual + noise**2 * (total - 2 * free)) / self.pixels
 
     def _weighted(self, lam: Lambdas, floor: float) -> tuple[Lambdas, Lambdas, float]:
-        """ρ, N − A and N, their sums weighted by 1/(1 + σ²/floor)."""
+        """Return ρ, N − A and N, with sums weighted by 1/(1 + σ²/floor)."""
         hidden, free = self._left(lam)
         counts = self.frames * self.counts / (1 + self.operator / floor)
         return hidden @ (self.power / (1 + self.values / floor)), free @ counts, float(counts.sum())
 
     def amplified(self, lam: float, high: float) -> bool:
-        """Whether the scene at λ is ruled by error: its norm grows again as λ falls, after it had stood still.
+        """Return whether error dominates the scene at λ: its norm was constant and grows again as λ falls.
 
-        A picture's own parts come in at large λ and decay with σ, so that ‖f_λ‖ grows more and more slowly. Where
-        something lies in the image that no scene could have put there, it is divided by ever smaller σ.
+        A picture's components enter at large λ and decay with σ, so ‖f_λ‖ grows more and more slowly. A component of
+        the image that no scene can cause is divided by ever smaller σ.
         """
         looks = np.geomspace(lam, max(high, lam), 1 + max(1, round(2 * math.log10(max(high / lam, 1)))))
         here, above = self.solution(looks), self.solution(10 * looks)
@@ -132,24 +132,24 @@ class FilterSums:
         return bool(growth[0] > GROWTH**2 * growth.min())
 
     def balanced(self, lambdas: np.ndarray, beyond: float | None = None, typical: bool = False) -> float:
-        """The λ of least expected error ‖f_λ − f‖², for noise of any colour.
+        """Return the λ of least expected error ‖f_λ − f‖², for noise of any colour.
 
-        The power seen in an octave of σ², over what is passed of a scene whose parts are alike, falls with the octaves
-        for a scene, and rises for noise: from `beyond` times its least on it is noise in part, and from 16 times in
-        all, which is the default of `beyond`. The octaves before have as much noise. If `typical`, the power is at
-        first the median over eighths of an octave: a texture has its power in few, but so does the error of a boundary
-        that does not fit.
+        Consider the power in an octave of σ², relative to that of a white scene. It falls from octave to octave for a
+        scene, and rises for noise. Where it exceeds `beyond` times its least value so far, it counts as noise in part;
+        above 16 times, entirely (16 is the default of `beyond`). The octaves before have as much noise. If `typical`,
+        the power is at first the median over eighths of an octave. A texture has its power in few eighths, but so has
+        the error of a wrong boundary.
         """
 
         def by_octaves(s2: np.ndarray, of: np.ndarray) -> np.ndarray:
-            """Sums over eighths of octaves of σ², (81, 8), the largest first, for all frames."""
+            """Return sums over eighths of octaves of σ², (81, 8), the largest first, for all frames."""
             eighths = 8 * np.log2(self.top / np.maximum(s2, 2.0**-80 * self.top))
             return self.frames * np.bincount(eighths.astype(int), of, 648).reshape(81, 8)
 
         counts = by_octaves(self.operator, self.counts)
         passed = by_octaves(self.operator, self.operator * self.counts)
         power = by_octaves(self.values, self.power / self.frames)
-        some = np.flatnonzero((counts.sum(axis=1) >= 64) & (passed.sum(axis=1) > 0))[1:]  # prior scene: what passes
+        some = np.flatnonzero((counts.sum(axis=1) >= 64) & (passed.sum(axis=1) > 0))[1:]  # not the prior scene
         parts, seen = counts[some], power[some]
         count, passed, power = (x[some].sum(axis=1) for x in (counts, passed, power))
         shown = power
@@ -159,16 +159,16 @@ class FilterSums:
         most = 16
         shown = np.where(shown > most * scene, power, shown)
         found = np.where(shown > (beyond or most) * scene, shown - scene, 0)
-        before = count * np.maximum.accumulate((found / count)[::-1])[::-1]  # as much as behind them
+        before = count * np.maximum.accumulate((found / count)[::-1])[::-1]  # as much noise as in later octaves
         noise = np.minimum(np.maximum(before, found), power)
         s2, lam = passed / count, lambdas[:, None]
         error = (lam**2 * (power - noise) / s2 + s2 * noise) / (s2 + lam) ** 2
         return float(lambdas[np.argmin(error.sum(axis=1))])
 
     def curvature(self, lam: float) -> float:
-        """Curvature of the L-curve (log √ρ, log √ξ) at λ, positive at a corner; all derivatives by log λ.
+        """Return the curvature of the L-curve (log √ρ, log √ξ) at λ, positive at a corner; derivatives are by log λ.
 
-        For Tikhonov's f_λ, ρ′ = −λ ξ′, so that ξ and its derivatives are enough.
+        For Tikhonov's f_λ, ρ′ = −λ ξ′, so ξ and its derivatives suffice.
         """
         d = self.values + lam
         part = self.values * self.power
@@ -182,9 +182,9 @@ class FilterSums:
 
 
 def _gathered(s2: Array, power: Array, count: Array | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """σ², power and counts on the host; a long list in bins of relative width `_BIN`.
+    """Return σ², power and counts on the host; long lists in bins of relative width `_BIN`.
 
-    Each entry stands for `count` singular values, or for one.
+    Each entry represents `count` singular values, one by default.
     """
     if count is None and s2.size <= _EXACT:
         s2, power = (asnumpy(x).ravel().astype(np.float64) for x in (s2, power))
@@ -207,7 +207,7 @@ def _gathered(s2: Array, power: Array, count: Array | None = None) -> tuple[np.n
 
 
 def _binned_on_gpu(s2: Array, power: Array, count: Array | None, bins: int) -> np.ndarray:
-    """Sums of the counts, of counts times σ² and times power, in each bin: (3, bins + 1), by ``cuda/sums.cu``."""
+    """Return, for each bin, sums of counts, counts times σ² and counts times power, (3, bins + 1): ``cuda/sums.cu``."""
     s2, power, count = (None if x is None else cupy.ascontiguousarray(x, np.float64) for x in (s2, power, count))
     out, threads = cupy.zeros((3, bins + 1), np.float64), kernels.Constants("sums").THREADS
     blocks = min(4 * kernels.properties(s2.device.id).multiprocessors, -(-s2.size // threads))
@@ -219,7 +219,7 @@ def _binned_on_gpu(s2: Array, power: Array, count: Array | None, bins: int) -> n
 
 
 def _decomposition(operator: Operator, dtype: np.dtype, device: Device) -> tuple[Spectrum, str] | None:
-    """The spectrum of the operator and its name, if there is one."""
+    """Return the spectrum of the operator and its name in words, or None."""
     blur = operator.shift_invariant
     if blur is None:
         return None
@@ -230,7 +230,7 @@ def _decomposition(operator: Operator, dtype: np.dtype, device: Device) -> tuple
         (sine, "the sine transform"),
         (kronecker, "the singular values of the separable blur"),
     ):
-        # "antireflect" is diagonal in a basis that is not orthogonal, without singular values.
+        # "antireflect" is diagonal in a basis that is not orthogonal, so it has no singular values.
         served = module is not sine or blur.boundary.transform == "sine"
         if served and module.refuses(problem) is None:
             return module.decompose(blur, dtype, device), name
@@ -238,13 +238,13 @@ def _decomposition(operator: Operator, dtype: np.dtype, device: Device) -> tuple
 
 
 def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
-    """The sums of an operator whose decomposition is at hand, else None."""
+    """Return the sums of an operator with an affordable decomposition, else None."""
     found = _decomposition(operator, np.dtype(g.dtype), Device.of(g))
     blur = operator.shift_invariant
     if found is not None:
         spectrum, name = found
         s, c = spectrum.singular_values, spectrum.coefficients(g)
-        if len(g) == 1 and g.size <= _EXACT:  # so few are gathered on the host
+        if len(g) == 1 and g.size <= _EXACT:  # so few values are gathered on the host
             s, c = asnumpy(s), asnumpy(c)
         s2, power = s.astype(np.float64) ** 2, (c.astype(np.float64) ** 2).sum(axis=0)
     elif blur is not None and g[0].size <= _DENSE:
@@ -258,25 +258,25 @@ def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
 
 
 def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[FilterSums]:
-    """The sums of a blur away from its boundary, from the power spectrum of what its prior scene leaves of the images.
+    """Return the sums of a blur away from its boundary, from the power spectrum of images less H times a prior scene.
 
-    Away from the edges the blur is a product in frequency. A taper takes the edges away, and with them what a spectrum
-    without one is ruled by: the jump from one edge of the picture to the other, spread over all frequencies. What the
-    taper itself spreads decreases with its width relative to the PSF. Large pictures are cut into tiles that overlap by
-    their tapers (P. D. Welch, IEEE Trans. Audio Electroacoust. 15 (1967) 70-73). It costs one transform of the images.
+    Away from the edges, the blur is a product in frequency. A taper removes the edges, and with them the jump from one
+    edge of the picture to the opposite one, which would dominate all frequencies. The taper's leakage decreases with
+    its width relative to the PSF. Large pictures are cut into tiles that overlap by their tapers (P. D. Welch, IEEE
+    Trans. Audio Electroacoust. 15 (1967) 70-73). It costs one transform of the images.
 
     Parameters
     ----------
     blur : Blur
     left : iterable of (M, N) arrays
-        g − H f̄; of an image itself the taper would spread the mean over all frequencies.
+        The residuals g − H f̄; for an image itself, the taper would spread the mean over all frequencies.
     *others : Blur
-        Blurs by hardly larger PSFs, whose sums are wanted from the same spectrum.
+        Blurs by hardly larger PSFs, whose sums are computed from the same spectrum.
 
     Returns
     -------
     list of FilterSums
-        Of each blur. Empty for images too small for the PSF.
+        The sums of each blur; empty for images too small for the PSF.
     """
     if any(n < _ROOM * m for n, m in zip(blur.image_shape, blur.psf.shape, strict=True)):
         return []
@@ -295,11 +295,11 @@ def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[Filt
             tile = image[tuple(slice(a, a + n) for a, n in zip(place, shape, strict=True))]
             spectrum = torus.analyse(tile * taper, True)
             power = power + (spectrum.real**2 + spectrum.imag**2)
-    # The tiles stand for all pixels, so that norms are those of the images.
+    # The tiles represent all pixels, so that norms are those of the images.
     share = math.prod(blur.image_shape) / math.prod(shape)
     tiles, weight = len(places), math.prod(float((t**2).sum()) for t in tapers)
     power = power * (share / (tiles * weight))
-    twice = torus.device.xp.full(power.shape, 2.0)  # most frequencies stand for their conjugates too
+    twice = torus.device.xp.full(power.shape, 2.0)  # most frequencies also represent their conjugates
     twice[..., 0] = 1
     if shape[-1] % 2 == 0:
         twice[..., -1] = 1
@@ -312,9 +312,9 @@ def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[Filt
 
 
 def local_sums(operator: Operator, left: Iterable[Array]) -> list[FilterSums]:
-    """`spectral_sums` of a PSF that varies: of parts of the frame, each with the PSF in its middle.
+    """Return `spectral_sums` of a varying PSF: of parts of the frame, each with the PSF at its centre.
 
-    Empty where too few parts would be large enough for the PSF.
+    The result is empty if too few parts would be large enough for the PSF.
     """
     if not isinstance(operator, VaryingBlur):
         return []
@@ -342,8 +342,8 @@ def local_sums(operator: Operator, left: Iterable[Array]) -> list[FilterSums]:
 
 
 def _tiles(n: int, m: int) -> tuple[np.ndarray, list[int]]:
-    """The taper of a tile along an axis of n pixels with a PSF of m, and where tiles begin."""
-    if n < 1.5 * _TILE:  # one in the middle, of a length that is quick to transform
+    """Return the taper of tiles along an axis of n pixels, for a PSF of m, and the tiles' first pixels."""
+    if n < 1.5 * _TILE:  # one tile in the middle, of a length with a fast transform
         length = next(k for k in range(n, 0, -1) if scipy.fft.next_fast_len(k, real=True) == k)
         starts = [(n - length) // 2]
     else:
@@ -357,5 +357,5 @@ def _tiles(n: int, m: int) -> tuple[np.ndarray, list[int]]:
 
 
 def _edge(length: int, m: int) -> int:
-    """The depth of the taper of a line: wide relative to the PSF, and a small part of the picture."""
+    """Return the depth of a line's taper: large relative to the PSF, and small relative to the picture."""
     return max(m - 1, min(4 * (m - 1), length // 4))

@@ -190,7 +190,7 @@ def test_an_operator_that_sees_few_pixels_has_its_norm(method):
 def test_a_minimum_whose_image_still_moves_is_refused_for_that():
     left, right = np.random.default_rng(2).standard_normal((2, 42, 20))
     operator, g = aslinearoperator(left @ right.T / 42), np.random.default_rng(2).random((6, 7))
-    words = "above its minimum .* but the image still moves: the data and the regularizer hardly determine some of it"
+    words = "exceeds its minimum .* but the image still moves: the data and the regularizer hardly determine some of it"
     with pytest.raises(deblur.ConvergenceError, match=words):
         deblur.solve(g, operator, 1e-4, method="tv", max_iterations=1000)
 

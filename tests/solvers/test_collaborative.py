@@ -67,7 +67,7 @@ def test_without_noise_the_data_are_followed(boundary):
     blur = Blur(PSF, g.shape, boundary)
     problem, g, truth = problem_of(blur, "patches", 1e-6), g[None, None], truth[blur.crop]
     solution = solve(problem, g)
-    assert "next to none" in solution.why
+    assert "next to no noise" in solution.why
     pilot = solve(collaborative.pilot_problem(problem), g)
     left = [np.linalg.norm(g - blur.forward(s.scene)) for s in (solution, pilot)]
     assert left[0] <= 0.2 * left[1]

@@ -54,7 +54,7 @@ def test_tiles_are_the_picture_solved_whole(h, boundary, rng):
     assert apart(whole, tiled(g, h, 0.05, tolerance=1e-3, **given), g) < 1e-3
     assert apart(whole, tiled(g, h, 0.05, tolerance=1e-6, **given), g) < 1e-6
     # The frame's own edges are not only near: with no overlap at all there are seams, and still no error there.
-    with pytest.warns(UserWarning, match="above the tolerance .* pixels are enough"):
+    with pytest.warns(UserWarning, match="above the tolerance .* pixels suffice"):
         assert apart(whole, tiled(g, h, 0.05, overlap=0, **given), g) > 0.02
 
 
@@ -333,7 +333,7 @@ def test_a_tile_with_nan_is_named(rng):
 @pytest.mark.parametrize(
     ("error", "match", "given"),
     [
-        (MethodError, "mask is not served", {"mask": np.zeros((64, 64), bool)}),
+        (MethodError, "tiles do not support mask", {"mask": np.zeros((64, 64), bool)}),
         (InsufficientMemoryError, "no tile that fits 100 KiB", {"memory": 102400, "lam": 1e-4}),
         (InsufficientMemoryError, "no tile .* fits 100 KiB.* whole image takes", {"memory": 102400, "method": "tv"}),
         (

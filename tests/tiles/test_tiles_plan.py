@@ -234,7 +234,7 @@ FAINT = {"boundary": "antireflect", "dtype": "float32"}
     ("error", "match", "given"),
     [
         (TypeError, "not the rule 'gcv'", {"lam": "gcv"}),
-        (ValueError, "no end", {"lam": 0.0, "psf": psf.box(4)}),
+        (ValueError, "influence of a pixel is unlimited", {"lam": 0.0, "psf": psf.box(4)}),
         (ValueError, "part of the range", {"tolerance": np.nan}),
         (ValueError, "below what float32 holds", {"tolerance": 1e-7, "lam": 1e-2, "dtype": "float32"}),
         (ValueError, "float32 holds", {"psf": psf.airy(15, 3), "lam": 1e-4, **FAINT}),

@@ -120,7 +120,7 @@ def test_the_call_the_deblurrer_and_colour_say_what_was_taken_and_why():
         g = blurred(boundary)
         result = deblur.solve(g, h, 1e-2)
         assert (result.boundary, result.prior) == (boundary, "smooth" if boundary == "unknown" else "zero")
-        assert "read off" in result.boundary_reason
+        assert "detected" in result.boundary_reason
         assert f"boundary    {boundary}: {result.boundary_reason}" in str(result)
         named = deblur.solve(g, h, 1e-2, boundary=boundary)
         assert named.boundary_reason == "as requested"
