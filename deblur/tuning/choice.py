@@ -48,7 +48,7 @@ class Rule:
         if not problem.asked:
             return None if self.linear else "it does not serve the linear formula"
         if not self.others:
-            return f"it is for the linear formula, which has no place for {' and '.join(problem.asked)}"
+            return f"it is for the linear formula, which cannot include {' and '.join(problem.asked)}"
         if problem.fidelity.name in _IMPULSES and not self.robust:
             return (
                 f"it uses the variance of the residual, which impulses dominate with data={problem.fidelity.name!r} "
