@@ -93,8 +93,8 @@ def price(size: int, workers: int | None) -> None:
 def price_tables(r: dict[str, Any]) -> list[dict[str, Any]]:
     cases = len(r["cases"])
     title = (
-        f"**Photographs whose scene goes on beyond the frame.** {cases} cases. *best* means the parameter was found "
-        'with the truth at hand; *towards zero* is `prior="zero"`, without it `prior="smooth"`.'
+        f"**Photographs whose scene goes on beyond the frame.** {cases} cases. *best* means a parameter found "
+        'with the sharp picture; *towards zero* is `prior="zero"`, without it `prior="smooth"`.'
     )
     columns = {"method": "{method}", "mean PSNR, dB": "{mean_psnr_db:.2f}"}
     columns |= {"worst gain over the input, dB": "{worst_gain_over_input_db:+.2f}"}
@@ -209,7 +209,7 @@ def detected_tables(r: dict[str, Any]) -> list[dict[str, Any]]:
     notes = (
         f"**No option.** `deblur.reconstruct(g, psf)` in {s['cases']} crops of other photographs whose scene goes on "
         f"beyond the frame, in dB in the mean: the blurred input {s['mean_input_db']:.2f}, scikit-image's `wiener` "
-        "after smooth padding at its best parameter, found with the truth at hand, "
+        "after smooth padding at its best parameter, found with the sharp picture, "
         f"{s['mean_padded_wiener_db']:.2f}, the call {s['mean_ours_db']:.2f}. More than 0.1 dB below its input in "
         f"{s['below_input']}; the least gain is {s['worst_gain_db']:.2f} dB."
     )

@@ -259,8 +259,8 @@ def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
     found, groups = r["summary"]["detector"], r["summary"]["mean_psnr_db"]
     title = (
         f"**Beyond the linear formula.** {len(r['cases'])} photographs of 256 × 256 pixels by PSF, noise and boundary. "
-        "*best λ*, and the parameter of every other package but `unsupervised_wiener`, were found with the truth at "
-        "hand; *automatic* was given nothing, and finds impulses by `mask='auto'`."
+        "*best λ*, and the parameter of every other package but `unsupervised_wiener`, were found with the sharp "
+        "picture; *automatic* has no number given, and finds impulses by `mask='auto'`."
     )
     rows = [
         {"name": name} | {group: values.get(name) for group, values in groups.items()}

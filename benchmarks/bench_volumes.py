@@ -152,7 +152,7 @@ def tables(results: list[dict[str, Any]], times: dict[str, Any]) -> list[dict[st
     columns |= {"best number, Biggs-Andrews": "{biggs:.2f}", "deconwolf's best of 20 to 200": "{peer:.2f}"}
     size = " x ".join(map(str, LARGE))
     seconds = {"iterations": "{iterations}", "deblur, CPU s": "{own:.1f}", "deconwolf, CPU s": "{deconwolf:.1f}"}
-    title = "**Richardson-Lucy on volumes**, with nothing given."
+    title = "**Richardson-Lucy on volumes**, without options."
     return [table(title, columns, lines), table(f"**Time**, {size} voxels, threads: {THREADS}.", seconds, [times])]
 
 

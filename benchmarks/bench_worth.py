@@ -97,7 +97,7 @@ def main() -> None:
             lines,
         ),
         table(
-            "**Photon noise, nothing given.** `tv`, PSNR in dB; the gain read off, over the true one.",
+            "**Photon noise, without options.** PSNR of `tv` in dB; *gain* is the gain read off over the true one.",
             {
                 "photons at white": "{peak}", "gain": "{gain:.2f}", "blurred": "{input:.2f}",
                 "default": "{default:.2f}", "data='poisson'": "{poisson:.2f}",
@@ -105,8 +105,8 @@ def main() -> None:
             light,
         ),
         table(
-            "**Likenesses of real exposures, nothing given.** White errors of norm 0.04 to 0.08 in a camera's shake "
-            "that turns over the frame, noise 0.001, 8 bit. PSNR in dB, and with the best λ of seven.",
+            "**Simulated real exposures, without options.** White errors of norm 0.04 to 0.08 in camera shake that "
+            "rotates over the frame; noise 0.001, 8 bit. PSNR in dB, in brackets with the best λ of seven.",
             {"photographs": "{kind}", "n": "{n}", "blurred": "{input:.2f}"}
             | {x: f"{{{x}:.2f}} ({{{x}, best:.2f}})" for x in RESTORED},
             likenesses,

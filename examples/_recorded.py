@@ -1,4 +1,4 @@
-"""What the tables share: a GPU if there is one, recorded figures if there is none."""
+"""Shared by the tables: the GPU if there is one, and the recorded figures otherwise."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     python examples/formulas.py            prints the table and writes docs/formulas.png
     python examples/formulas.py --check    prints the table only
 
-f = Hᵀ(HHᵀ + λI)⁻¹ g minimises ‖Hf − g‖² + λ‖f‖². The thesis writes f = (HHᵀ + λI)⁻¹Hᵀ g. The two are the
-same image when HHᵀ = HᵀH, as for a point-symmetric PSF; otherwise the second one solves no such problem.
+f = Hᵀ(HHᵀ + λI)⁻¹ g minimises ‖Hf − g‖² + λ‖f‖². The thesis writes f = (HHᵀ + λI)⁻¹Hᵀ g. Both are the same image if
+HHᵀ = HᵀH, as for a point-symmetric PSF with boundary "zero". Otherwise the second formula minimises nothing.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
 python examples/napari_widget.py [IMAGE]
 
-It needs napari, for example ``pip install "napari[all]"``. The layer may be an image, a volume or a series of either:
-the PSF says how many axes are restored together, and the axes before them are frames, which share all that is
-prepared. The restored layer lies where the image lies, with its scale, units and names of axes.
+It needs napari, for example ``pip install "napari[all]"``. The layer may be an image, a volume or a series of either.
+The PSF determines how many axes are restored together. The axes before them are frames, which share all preparation.
+The restored layer lies where the image lies, with its scale, units and names of axes.
 """
 
 import sys

@@ -1,13 +1,13 @@
-"""Bad pixels found late, and a second exposure: the restored picture brought up to date without starting over.
+"""Bad pixels found late, and a second exposure: the restored picture is updated without starting over.
 
     python examples/qr_updating.py              prints the table
     python examples/qr_updating.py --picture    also writes docs/qr_updating.png
 
-A frame of 64 x 64 pixels is restored by the QR route, min ‖Hf − g‖² + λ‖f‖². Then its salt-and-pepper pixels are
-noticed: their rows are taken out of the factorisation. Then a second exposure with another blur arrives: its rows
-are put in. Each time the same is computed from scratch as well. Seconds are those of one run, here and now.
-A few bad pixels are a few rows, and taking them out costs far less than starting over; an exposure has as many rows
-as the picture has pixels, and putting them in saves little.
+A frame of 64 x 64 pixels is restored by QR, min ‖Hf − g‖² + λ‖f‖². Then its salt-and-pepper pixels are noticed, and
+their rows are removed from the factorisation. Then a second exposure with another blur arrives, and its rows are
+added. Each time the same is also computed from scratch. The seconds are those of one run on this machine.
+A few bad pixels are a few rows, and removing them costs far less than starting over. An exposure has as many rows as
+the picture has pixels, and adding them saves little.
 """
 
 import argparse

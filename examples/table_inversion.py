@@ -4,9 +4,9 @@
     python examples/table_inversion.py --sizes 1024 4096      other sizes (squares: the matrix is of an image)
     python examples/table_inversion.py --picture times.png    also draws both figures
 
-The published sizes take some minutes; what would take longer than --limit is not run, and the table says so. The
-matrix is HHᵀ + λI of a square image, and every inverse is checked before its time is believed. On a machine
-without a GPU the figures of the GPU are those in benchmarks/results.
+The published sizes take some minutes. What would take longer than --limit is not run, and the table says so. The
+matrix is HHᵀ + λI of a square image. Every inverse is checked before its time is printed. On a machine without a GPU,
+the table shows the GPU's figures from benchmarks/results.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python examples/table_mse.py
 
-The thesis does not say which image, filters or noise it used, so they are chosen here such that every degraded
-image is as far from the sharp one as the published one is, to 10 %, and kept fixed. The rest of a row is then
-comparable, or the footnotes say why it is not.
+The thesis does not say which image, filters or noise it used. They are chosen here so that every degraded image is as
+far from the sharp one as the published one, to 10 %, and then kept fixed. The rest of a row is then comparable, or a
+footnote says why it is not.
 """
 
 from __future__ import annotations

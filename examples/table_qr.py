@@ -3,9 +3,9 @@
     python examples/table_qr.py          the smaller cells on this CPU; a GPU's grid, measured or as recorded
     python examples/table_qr.py --all    every cell on the CPU too: minutes, and gigabytes
 
-Reduced Q and R are both formed. With a GPU here the grid is measured against CuPy; without one it is the one
-recorded against torch, CuPy and JAX, and the table says so. Errors are ‖QᵀQ − I‖ and ‖QR − A‖/‖A‖
-(Frobenius norms) over √n eps.
+Reduced Q and R are both formed. On a machine with a GPU the grid is measured against CuPy. Without a GPU the table
+shows the grid recorded against torch, CuPy and JAX, and says so. Errors are ‖QᵀQ − I‖ and ‖QR − A‖/‖A‖ (Frobenius
+norms) over √n eps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""QR updating: what putting rows or columns into A = QR, or taking them out, saves against factoring anew.
+"""QR updating: how much time it saves against factoring anew, for rows or columns added to A = QR or removed.
 
     python examples/table_qr_update.py                            four updates here, and the recorded sweeps
     python examples/table_qr_update.py --shape 4000 800 50        rows, columns, and how many come or go
@@ -6,7 +6,7 @@
 
 The sweeps are those of figures 6-14 of R. Andrew and N. Dingle, Parallel Computing 40 (2014), recorded by
 benchmarks/bench_qr_update.py on a CPU and benchmarks/bench_qr_update.py --gpu on a GPU. Each time includes the
-solution of the least-squares problem. "planned" is what deblur.linalg.plan_update says beforehand.
+solution of the least-squares problem. "planned" is the prediction of deblur.linalg.plan_update.
 """
 
 from __future__ import annotations

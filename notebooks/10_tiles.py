@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Tiles: how far a pixel's influence reaches
 #
-# A picture that does not fit memory is restored in tiles. Each tile must see something of the picture around it. How
-# much? "A few PSF sizes" is the usual answer. This notebook shows why it is wrong, and how the right one is found
-# before anything is restored.
+# A picture that does not fit into memory is restored in tiles. Each tile needs some of the picture around it. The
+# usual answer to how much is "a few PSF sizes". This notebook shows why it is wrong, and how the right overlap is
+# found before anything is restored.
 
 # %%
 import matplotlib.pyplot as plt
@@ -40,15 +40,16 @@ for row, (name, psf) in zip(axes, psfs.items()):
         ax.axis("off")
 
 # %% [markdown]
-# The pictures are 201 pixels wide and logarithmic: black is a millionth of the brightest pixel. The Gaussian's kernel
-# stays a spot. The disk's spectrum passes through zero on rings, and there the formula turns from dividing to giving
-# up; so narrow a change in frequency is a long ringing in space, the longer the smaller λ is.
+# The pictures are 201 pixels wide and logarithmic: black is a millionth of the brightest pixel. The kernel of the
+# Gaussian stays a spot. The spectrum of the disk passes through zero on rings. There the formula changes from dividing
+# to passing nothing. Such a narrow change in frequency is a long ringing in space. The smaller λ is, the longer it
+# rings.
 #
 # ## Its tail predicts the seam
 #
-# A tile that sees d pixels beyond its edge is wrong by what the kernel brings in from farther away. `plan_tiles` turns
-# the kernel's tail into an overlap. Here is its prediction for the disk, and what is measured on a photograph: one
-# tile, solved with d pixels around it, against the same pixels of the whole picture solved at once.
+# A tile contains d pixels beyond its edge. Its error is what the kernel brings in from farther away. `plan_tiles`
+# computes the overlap from the tail of the kernel. Below is its prediction for the disk, beside a measurement on a
+# photograph: one tile, solved with d pixels around it, against the same pixels of the whole picture solved at once.
 
 # %%
 psf, lam = psfs["disk"], 1e-2
@@ -84,8 +85,8 @@ plt.show()
 # %% [markdown]
 # ## What a seam looks like
 #
-# Four tiles with two PSF sizes of overlap, and with what the plan says for a tolerance of 1e-3 of the range. What is
-# shown is the difference to the picture solved whole.
+# Four tiles are solved with two PSF sizes of overlap, and with the overlap of the plan for a tolerance of 1e-3 of the
+# range. The figures show the difference to the picture solved whole.
 
 # %%
 plan = deblur.plan_tiles(psf, lam, blurred.shape, tile=256, boundary="reflect", tolerance=1e-3)
@@ -126,10 +127,10 @@ for name, psf in kinds.items():
 # %% [markdown]
 # ## Where the overlap does not fit
 #
-# For a small λ the overlap may be larger than any tile that memory has room for. Then tiles with a smaller overlap are
-# solved several times, each time for what their neighbours have left. Here 180 pixels would be needed, the tiles are
-# 192 pixels long and see 32 pixels beyond themselves. What is left of the difference to the picture solved whole, after
-# one pass and after each of the next:
+# For a small λ the overlap may be larger than any tile that fits into memory. Then tiles with a smaller overlap are
+# solved several times, each time for the rest that their neighbours left. Here 180 pixels would be needed. The tiles
+# are 192 pixels long and contain 32 pixels beyond themselves. This is the difference to the picture solved whole,
+# after each pass:
 
 # %%
 psf, lam = psfs["disk"], 1e-3
@@ -145,8 +146,7 @@ for passes, ax in zip((1, 2, 3, 4), axes):
     ax.axis("off")
 
 # %% [markdown]
-# `plan_tiles` answers "refine" when that is the way, and `tiled` measures on a part of the picture how many passes it
-# takes.
+# `plan_tiles` then answers "refine", and `tiled` measures on a part of the picture how many passes are needed.
 #
-# The whole of it is one call, `deblur.tiled`, for NumPy, Dask and xarray arrays, and `deblur reconstruct in.zarr -o
-# out.zarr` on the command line; [the page on tiles](../docs/tiles.md) says more.
+# All of this is one call, `deblur.tiled`, for NumPy, Dask and xarray arrays, and `deblur reconstruct in.zarr -o
+# out.zarr` on the command line. [The page on tiles](../docs/tiles.md) says more.

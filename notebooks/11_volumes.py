@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Volumes
 #
-# A microscope that focuses through a specimen records a volume, and each of its planes holds light of all the others.
-# No plane can be restored by itself: the PSF has three axes, and so has the matrix H. Everything else is as for
-# pictures. `reconstruct` sees from the PSF that it restores a volume.
+# A microscope that focuses through a specimen records a volume. Each plane contains light of all the others, so that
+# no plane can be restored by itself. The PSF has three axes, and H maps volumes to volumes. Everything else is as for
+# pictures. `reconstruct` restores a volume because the PSF has three axes.
 
 # %%
 # %matplotlib inline
@@ -53,8 +53,8 @@ deblur.plot.volumes({"square root of the PSF": np.sqrt(psf)}, voxel)
 # %% [markdown]
 # ## Restored
 #
-# The linear formula needs no number: λ is chosen by cross-validation, and beyond the border of the volume nothing is
-# assumed. Photons are counted, and no voxel is darker than nothing: Richardson-Lucy uses both.
+# The linear formula needs no number: λ is chosen by cross-validation, and nothing is assumed beyond the border of the
+# volume. Photons are counted, and no voxel is negative. Richardson-Lucy uses both facts.
 
 # %%
 linear = deblur.solve(recorded, psf)
@@ -76,8 +76,8 @@ deblur.plot.volumes({"recorded": recorded, "Richardson-Lucy": counted.image}, vo
 # %% [markdown]
 # ## What plane by plane would do
 #
-# Each plane by itself, with the plane of the PSF that is in focus, is another problem: the light of the planes above
-# and below is taken for light of this plane. The slices through one bead, along z and x:
+# Restoring each plane by itself, with the plane of the PSF that is in focus, solves another problem: the light of the
+# planes above and below is taken for light of this plane. These are slices through one bead, along z and x:
 
 # %%
 flat = psf[10] / psf[10].sum()

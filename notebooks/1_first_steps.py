@@ -17,8 +17,8 @@ psf = deblur.psf.motion(9, angle=30)
 blurred = deblur.degrade(scene, psf, noise=0.005, boundary="unknown", seed=0)
 
 # %% [markdown]
-# Nothing but the picture and its PSF is given. λ is chosen from the picture, and so is what lies beyond its frame: the
-# scene of a photograph goes on there, so that the boundary is `"unknown"` and nothing is assumed about it.
+# Only the picture and its PSF are given. λ and the boundary are chosen from the picture. The scene of a photograph
+# continues beyond its frame. So the boundary is `"unknown"`, which assumes nothing about what lies there.
 
 # %%
 result = deblur.solve(blurred, psf)
@@ -35,8 +35,8 @@ for ax, title, image in zip(
     ax.axis("off")
 
 # %% [markdown]
-# What is left of the data after the restored scene has been blurred again should look like noise. If the
-# picture shows through, λ is too large or the PSF is wrong.
+# Blur the restored scene again and subtract it from the data. The rest should look like noise. If the picture shows
+# through, λ is too large or the PSF is wrong.
 #
 # The restored picture goes to a file like this:
 
@@ -46,7 +46,7 @@ with tempfile.TemporaryDirectory() as folder:
 print(f"{clipped} of {result.image.size} values lay outside [0, 1] and were clipped in the file")
 
 # %% [markdown]
-# Many frames through the same optics: set up once, and each frame costs one solve.
+# For many frames through the same optics, set up once. Each frame then costs one solve.
 
 # %%
 restore = deblur.Deblurrer(psf, blurred.shape, result.lam, boundary=result.boundary)

@@ -75,9 +75,9 @@ for ax, title, image in zip(
     ax.axis("off")
 
 # %% [markdown]
-# The noise has been blown up beyond recognition. How much can be read off the singular values of H: the blur
-# multiplies the i-th pattern of the scene by σᵢ, and inverting divides by it, the noise as well. The wider
-# the PSF, the faster they fall.
+# The noise has been amplified until nothing can be recognised. The singular values of H show by how much. The blur
+# multiplies the i-th pattern of the scene by σᵢ. Inverting divides by σᵢ, and divides the noise as well. The wider the
+# PSF, the faster the singular values fall.
 
 # %%
 figure, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
@@ -90,9 +90,9 @@ _ = ax.legend()
 # %% [markdown]
 # ## Picard's question
 #
-# Is there anything left of the scene where σᵢ is small? Write the image in the patterns that the blur makes,
-# uᵢᵀg. The scene's part falls with i, the noise has the same size in every pattern. Where the two meet the scene
-# ends; from there on, uᵢᵀg / σᵢ is noise divided by a small number.
+# Is anything left of the scene where σᵢ is small? Write the image in the patterns that the blur makes, uᵢᵀg. The
+# scene's part falls with i. The noise has the same size in every pattern. Where the two meet, the scene ends. From
+# there on, uᵢᵀg / σᵢ is noise divided by a small number.
 
 # %%
 result = deblur.solve(blurred, psf, "upre", noise=noise, boundary="zero")
@@ -104,8 +104,8 @@ _ = ax.legend()
 # %% [markdown]
 # ## Why λ
 #
-# f = Hᵀ(HHᵀ + λI)⁻¹ g multiplies what inversion gives in pattern i by σᵢ² / (σᵢ² + λ). Patterns with σᵢ above √λ pass,
-# those below are held back. That is all that λ does, and it is enough:
+# f = Hᵀ(HHᵀ + λI)⁻¹ g multiplies the result of inversion in pattern i by σᵢ² / (σᵢ² + λ). Patterns with σᵢ above √λ
+# pass. Those below are suppressed. This is all that λ does, and it is enough:
 
 # %%
 figure, ax = plt.subplots(figsize=(6, 3), layout="constrained")
@@ -123,7 +123,7 @@ for ax, lam, words in zip(axes, lams, ("too small", "chosen", "too large")):
 # %% [markdown]
 # ## What to take away
 #
-# - A blur is a matrix with a strong structure. Looking at it costs little; writing it down is what is expensive.
-# - It can be inverted, and the inverse is useless with noise: small singular values blow it up.
-# - The Picard plot shows how much of the scene has survived; λ ≈ σ² at the crossing keeps that and no more.
+# - A blur is a matrix with a strong structure. Products with it cost little. Writing it down is expensive.
+# - It can be inverted, but the inverse is useless with noise: small singular values amplify the noise.
+# - The Picard plot shows how much of the scene has survived. λ ≈ σ² at the crossing keeps that and no more.
 # - How λ is found without knowing the scene is the subject of notebook 4.

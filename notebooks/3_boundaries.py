@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Boundaries, on a real photograph
 #
-# A pixel at the edge of a blurred photograph got some of its light from beyond the frame. What lay there
-# is unknown, but every method assumes something. This notebook shows the effect of the assumption.
+# A pixel at the edge of a blurred photograph received some of its light from beyond the frame. What lay there is
+# unknown, but most methods assume something. This notebook shows the effect of the assumption.
 
 # %%
 import matplotlib.pyplot as plt
@@ -45,9 +45,9 @@ for ax, (name, image) in zip(axes.flat, panels):
     ax.axis("off")
 
 # %% [markdown]
-# The wrong assumption is not a blemish at the edge. It contradicts the data there, and the only way for the
-# equations to explain the contradiction is a ripple through the whole picture. The rule for λ is misled as
-# well: with a model that cannot explain the data it sees noise that is not there, or fits what it should not.
+# A wrong assumption does harm not only at the edge. It contradicts the data there, and the equations can explain the
+# contradiction only by a ripple through the whole picture. The rule for λ is misled as well: the model cannot explain
+# the data, so that the rule finds noise that is not there, or fits what it should not.
 #
 # Give each boundary the λ that is best for it, found with the true scene at hand, and the order stays:
 
@@ -82,9 +82,10 @@ _ = ax.legend()
 # %% [markdown]
 # ## Drawn towards black, or towards the picture
 #
-# With `unknown`, what lies beyond the frame is hardly seen by the data. The formula's λ‖f‖² draws it to zero, and the
-# edge of that darkness rings. `prior="smooth"` draws towards the smoothed image instead, λ‖f − f̄‖²; it is what
-# `"auto"` takes wherever the boundary is `unknown` or was not named.
+# With `unknown`, the data hardly determine what lies beyond the frame. λ‖f‖² of the formula draws it to zero, and the
+# edge of the dark region rings. `prior="smooth"` draws the scene towards the smoothed image instead, λ‖f − f̄‖².
+# `"auto"` takes it if the boundary, named or detected, is `unknown` and λ is given. If λ is chosen and there is noise,
+# `"auto"` takes `"natural"`, which also knows that neighbouring pixels are alike.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(7, 3.6), layout="constrained")
@@ -97,8 +98,8 @@ for ax, prior in zip(axes, ("zero", "smooth")):
 # %% [markdown]
 # ## When another boundary is right
 #
-# Black beyond the frame is exact for a bright object on a dark ground: a star field, a stained cell. Then `zero`
-# is no assumption but knowledge, and the problem is the smaller one.
+# Black beyond the frame is exact for a bright object on a dark ground, such as a star field or a stained cell. Then
+# `zero` is knowledge and not an assumption. The problem is also smaller.
 
 # %%
 sky = np.zeros((96, 96))
@@ -112,9 +113,9 @@ for name in ("zero", "unknown"):
 # %% [markdown]
 # ## Detected from the image
 #
-# If no boundary is named, it is detected at the border of the image: how likely is the border under each? A border that
-# darkens as the PSF predicts indicates `zero`, opposite edges that share their light indicate `periodic`. Without clear
-# evidence the boundary is `unknown`, which is safe.
+# If no boundary is named, it is detected at the border of the image, by how likely the border is under each. A border
+# that darkens as the PSF predicts indicates `zero`. Opposite edges that share their light indicate `periodic`. Without
+# clear evidence the boundary is `unknown`, which is safe.
 
 # %%
 for name in ("zero", "periodic", "unknown"):
@@ -125,9 +126,9 @@ for name in ("zero", "periodic", "unknown"):
 # %% [markdown]
 # ## What to take away
 #
-# - The boundary decides more than the method does: every method solves the equations it is given.
-# - For a photograph it is `boundary="unknown"`. It costs a slightly larger problem and assumes nothing. Leave the
-#   boundary out, and that is what you get.
+# - The boundary matters more than the method: every method solves the equations it is given.
+# - For a photograph it is `boundary="unknown"`. It assumes nothing, and makes the problem slightly larger. If you
+#   leave the boundary out, this is what you get.
 # - `periodic` is what plain FFT deconvolution assumes. On a photograph it is wrong unless the edges have been
 #   smoothed into each other first.
 # - For a bright object on black take `zero`.

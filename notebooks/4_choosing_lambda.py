@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Choosing λ
 #
-# One number decides how a restoration looks: λ in f = Hᵀ(HHᵀ + λI)⁻¹ g. Too small, and the noise is blown up; too
-# large, and the picture stays blurred. Four rules choose it from the blurred picture alone. Here they are, beside
-# the λ that is best, which only somebody who has the sharp picture can know.
+# One number decides how a restoration looks: λ in f = Hᵀ(HHᵀ + λI)⁻¹ g. If λ is too small, the noise is amplified. If
+# it is too large, the picture stays blurred. Four rules choose λ from the blurred picture alone. This notebook
+# compares them with the best λ, which can be found only with the sharp picture.
 
 # %%
 import json
@@ -63,8 +63,8 @@ for rule in ("gcv", "discrepancy", "upre", "lcurve"):
         print(f"{name:24} λ = {result.lam:.1e}: {deblur.metrics.psnr(scene, result.image):.2f} dB")
 
 # %% [markdown]
-# What the rules looked at. The GCV function has its minimum near the best λ. The L-curve's corner is where the
-# *noise* begins to be fitted, which on photographs comes long before the picture is best.
+# These are the curves that the rules use. The GCV function has its minimum near the best λ. The L-curve has its corner
+# where the *noise* begins to be fitted. On photographs this is far from the λ of the best picture.
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
@@ -78,9 +78,9 @@ for ax in axes[:2]:
 # %% [markdown]
 # ## Ask the residual
 #
-# Blur the restored scene again and take it from the data. What is left should be noise and nothing else: no
-# picture in it, and as much of it as there is noise. This can be looked at without knowing the scene. Below, λ is
-# a hundredth of the one chosen, the one chosen, and ten times that.
+# Blur the restored scene again and subtract it from the data. The rest should be noise and nothing else: it should
+# show no picture, and be as large as the noise. This check does not need the scene. Below, λ is a hundredth of the
+# chosen one, the chosen one, and ten times that.
 
 # %%
 figure, axes = plt.subplots(2, 3, figsize=(7, 5), layout="constrained")
@@ -94,10 +94,10 @@ for ax in axes.flat:
     ax.axis("off")
 
 # %% [markdown]
-# On the left the residual is smaller than the noise: some of the noise has gone into the picture. On the right the
-# picture stands in it. In the middle there is a faint trace of it, which is the price of holding the noise back.
-# `deblur.plot.residual_image` draws the residual with its periodogram, which would lie on the dashed line if it were
-# white noise:
+# On the left the residual is smaller than the noise: some of the noise is in the restored picture. On the right the
+# residual shows the picture. In the middle it shows a faint trace of the picture, which is the price of suppressing
+# noise. `deblur.plot.residual_image` draws the residual with its periodogram. For white noise the periodogram would
+# lie on the dashed line:
 
 # %%
 figure = deblur.plot.residual_image(results["gcv"], plt.figure(figsize=(8, 3.4), layout="constrained"))
@@ -128,8 +128,8 @@ for rule, s in summary.items():
 # %% [markdown]
 # ## What to take away
 #
-# - Name nothing: `lam="auto"` is `"gcv"`, found more quickly. It needs nothing and is seldom far from the best.
-# - If you know the noise level, say so: `lam="upre", noise=...` is the best rule there is here.
-# - Do not trust the L-curve on photographs; look at it to understand a problem.
-# - Look at the residual: noise and nothing else is what it should be.
+# - Leave λ out: `lam="auto"` is `"gcv"`, found more quickly. It needs nothing and is seldom far from the best.
+# - If you know the noise level, give it: `noise=...` selects `"upre"`, the best of these rules.
+# - Do not trust the L-curve on photographs. Use it to understand a problem.
+# - Look at the residual: it should be noise and nothing else.
 # - `result.lam_reason` says where λ came from, and what was odd about it.

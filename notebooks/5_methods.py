@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Methods compared, from dense to structured
 #
-# One problem, (HHᵀ + λI) x = g, and a dozen ways to solve it. They give the same picture. What differs is what they
-# cost, and which problems they serve. `deblur.METHODS` is the one table of all methods; its rows say of themselves
-# which are for this linear formula. The others, which minimise something else, are the subject of notebook 8.
+# There are a dozen ways to solve one problem, (HHᵀ + λI) x = g. They give the same picture. They differ in what they
+# cost, and in the problems that they serve. `deblur.METHODS` is the table of all methods. Its rows say which are for
+# this linear formula. The others, which minimise something else, are the subject of notebook 8.
 
 # %%
 import time
@@ -41,8 +41,8 @@ for name, row in deblur.METHODS.items():
     print(f"{name:14}{1e3 * result.seconds:9.1f}{result.residual:11.0e}{difference:10.0e}")
 
 # %% [markdown]
-# The residual is not what the method claims. It is measured afterwards, by the same code for all of them, through
-# the blur itself.
+# The residual is not a claim of the method. It is measured afterwards with the blur itself, by the same code for all
+# methods.
 #
 # ## What each is
 #
@@ -116,8 +116,8 @@ for name in ("cholesky", "banded", "kronecker", "pcg"):
 # %% [markdown]
 # ## Float32
 #
-# Float32 takes half the memory and half the time, and has half the digits, of which a small λ costs some more: the
-# error of the picture grows as λ falls, in the worst case like 1/λ.
+# Float32 takes half the memory and half the time, and has half the digits. A small λ costs some of them: the error of
+# the picture grows as λ falls, in the worst case like 1/λ.
 
 # %%
 print(f"{'λ':>8}{'cholesky, float32':>20}{'qr, float32':>14}   relative difference from float64")
@@ -142,13 +142,13 @@ found = deblur.compare.run("camera", "disk:7", 0.005, "unknown", names, size=96,
 print(found)
 
 # %% [markdown]
-# The boundary that a method assumes decides more than its algebra: `fft` and `pcg` solve the same formula. What is
-# assumed of the scene comes next, which is the subject of notebook 8.
+# The boundary that a method assumes matters more than its algebra: `fft` and `pcg` solve the same formula. The next
+# thing that matters is what a method assumes of the scene, the subject of notebook 8.
 
 # %% [markdown]
 # ## What to take away
 #
-# - All methods solve the same equations; take the cheapest that serves. `auto` does that.
+# - All methods solve the same equations. Take the cheapest one that serves, as `auto` does.
 # - Dense methods are for learning, for small pictures, and for checking the others.
 # - Structure is what makes large pictures possible: a boundary that a transform diagonalises, a separable PSF, or
 #   products by FFT.

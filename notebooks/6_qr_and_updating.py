@@ -23,8 +23,8 @@ plt.rcParams.update({"figure.dpi": 60, "image.cmap": "gray"})
 # %% [markdown]
 # ## One mirror at a time
 #
-# A Householder reflection P = I − 2 vvᵀ / vᵀv is a mirror. One is made for each column, to turn what is below the
-# diagonal to zero. What is left is a triangle R, and the mirrors together are Q.
+# A Householder reflection P = I − 2 vvᵀ / vᵀv is a mirror. One mirror for each column makes the entries below the
+# diagonal zero. The result is a triangle R. The mirrors together are Q.
 
 # %%
 a = np.random.default_rng(1).random((5, 3)).round(2)
@@ -67,7 +67,7 @@ for lam in (1e-3, 1e-5, 1e-7):
 # %% [markdown]
 # ## Bad pixels
 #
-# Now the sensor has dead and hot pixels, one in fifty. The formula believes them, and each becomes a spot as large as
+# Now the sensor has dead and hot pixels, one in fifty. The formula trusts them, and each becomes a spot as large as
 # the PSF.
 
 # %%
@@ -82,8 +82,7 @@ from_scratch = time.perf_counter() - start
 believed = model.solve().reshape(scene.shape)
 
 # %% [markdown]
-# A pixel that is not to be believed is an equation to be struck out. The factorisation is updated; nothing is
-# factored again.
+# A bad pixel is an equation to be removed. The factorisation is updated. Nothing is factored again.
 
 # %%
 start = time.perf_counter()
@@ -109,8 +108,8 @@ for ax, title, image in zip(
 # %% [markdown]
 # ## A second exposure
 #
-# Another frame of the same scene, with its own camera shake and its own noise, is n more equations. Two blurs that
-# each lose something seldom lose the same thing.
+# Another frame of the same scene, with its own camera shake and its own noise, adds n equations. Each of the two blurs
+# suppresses some frequencies, but seldom the same ones.
 
 # %%
 shake = deblur.psf.motion(7, angle=60)
@@ -156,8 +155,8 @@ for ax, (title, image) in zip(axes, panels):
 # %% [markdown]
 # ## Does an update pay?
 #
-# It depends on the shape, on how much changes, and on the machine. `plan_update` counts operations and bytes of both
-# ways and says which is expected to be quicker; the model follows it unless told otherwise.
+# It depends on the shape, on how much changes, and on the machine. `plan_update` counts the operations and bytes of
+# both ways and predicts which is faster. The model follows it unless you name one.
 
 # %%
 figure, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
@@ -173,7 +172,7 @@ _ = ax.legend()
 # ## What to take away
 #
 # - A restoration is a least-squares problem, and QR is the way to solve one without squaring its condition number.
-# - Pixels that are not to be believed are equations to be left out; frames that come later are equations to be added.
-# - Updating a factorisation gives the picture that solving from scratch gives, for less. Whether it is less is
-#   predicted, not hoped.
-# - For large pictures, masks and weights are the business of the variational methods (notebook 8).
+# - Bad pixels are equations to be removed. Later frames are equations to be added.
+# - Updating a factorisation gives the same picture as solving from scratch. `plan_update` predicts whether it is
+#   faster.
+# - For large pictures with masks and weights use the variational methods (notebook 8).

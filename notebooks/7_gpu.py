@@ -1,8 +1,8 @@
 # %% [markdown]
 # # The GPU, with recorded figures
 #
-# Pass a CuPy array and everything happens on its GPU: the matrix is built there from the PSF, factored and solved by
-# CUDA kernels of the project's own, and the picture that comes back is a CuPy array.
+# Pass a CuPy array, and everything happens on its GPU. The matrix is built there from the PSF. The project's own CUDA
+# kernels factor and solve it. The restored picture is a CuPy array.
 #
 # ```python
 # import cupy
@@ -73,10 +73,10 @@ for name, case in inverse["results"]["reconstruct"].items():
 # %% [markdown]
 # ## Products on the tensor cores, with float32 accuracy
 #
-# An inverse is mostly products. Tensor cores multiply TF32 numbers, which keep 10 bits, many times as fast as float32
-# is multiplied without them. Split each float32 operand into two TF32 numbers, and three products give the float32
-# product, if the partial sums are added outside the tensor cores, whose accumulators truncate: that is `split`, and
-# `half` is the same with float16 parts.
+# An inverse is mostly products. Tensor cores multiply TF32 numbers, which keep 10 bits, many times as fast as other
+# units multiply float32. Split each float32 operand into two TF32 numbers. Three products then give the float32
+# product, if the partial sums are added outside the tensor cores, whose accumulators truncate. This is `split` in the
+# table. `half` is the same with float16 parts.
 
 # %%
 engines = ("cublas", "split", "half")
@@ -88,8 +88,9 @@ for p in products["results"]["products"]:
 # %% [markdown]
 # ## QR of thousands of matrices
 #
-# Libraries factor a batch one matrix after the other, or in time that is linear from the first. One launch in which
-# each block of threads holds a matrix in registers and shared memory is limited by arithmetic instead.
+# Libraries factor a batch one matrix after the other, or in a time that grows with each matrix from the first on. Here
+# one launch factors the batch, and each block of threads holds a matrix in registers and shared memory. This is
+# limited by arithmetic instead.
 
 # %%
 figure, ax = plt.subplots(figsize=(8, 4), layout="constrained")
@@ -119,7 +120,7 @@ for c in qr["results"]["grid"]:
 # ## What to take away
 #
 # - Nothing changes in your code but the array library: CuPy in, CuPy out.
-# - A dense inverse of a 64 × 64 image's matrix takes milliseconds; there it is a fair choice. For a photograph take
-#   a structured method, on the GPU as on the CPU.
+# - A dense inverse of the matrix of a 64 × 64 image takes milliseconds, and is a fair choice there. For a photograph
+#   use a structured method, on the GPU as on the CPU.
 # - Float32 accuracy and tensor-core speed go together when the sums are kept in float32.
 # - Measure on your own machine: `make test-gpu`, and the scripts under `benchmarks/`.

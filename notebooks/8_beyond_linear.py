@@ -35,8 +35,8 @@ def decibels(truth, panels):
 # %% [markdown]
 # ## Salt and pepper
 #
-# One pixel in fifty has been lost after the blur and reads black or white. The linear formula takes each for light and
-# draws the blur's shape around it. `mask="auto"` finds them and leaves them out; total variation fills in.
+# One pixel in fifty was lost after the blur and is black or white. The linear formula takes each for light and draws
+# the shape of the blur around it. `mask="auto"` finds these pixels and hides them. Total variation fills them in.
 
 # %%
 scene = deblur.data.load("camera")[100:236, 170:306]
@@ -58,10 +58,9 @@ show(panels)
 # %% [markdown]
 # ## Burnt-out highlights
 #
-# A lamp is brighter than the sensor can say, so the pixels around its image read 1 and mean "1 or more". They are known
-# by their value. Hidden, they no longer contradict the blur, and the lamp's trace can be followed back by the pixels
-# beside it. `deblur.solve` finds and hides them by itself unless a linear method is named. Light is never negative:
-# that is a bound.
+# A lamp is brighter than the sensor can record. So the pixels of its image are 1 and mean "1 or more". If they are
+# hidden, they no longer contradict the blur, and the pixels beside them show how bright the lamp is. `deblur.solve`
+# finds and hides them by itself unless a linear method is named. Light is never negative: this is a bound.
 
 # %%
 night = 0.7 * scene
@@ -83,10 +82,10 @@ show(panels)
 # %% [markdown]
 # ## Few photons
 #
-# Where light is counted, noise grows with brightness. Richardson-Lucy's steps belong to that noise, keep the scene
-# positive, and have the exact weights at the edge of the frame. There is no λ: early iterations are smooth, late ones
-# fit the noise. It stops where the error is expected to be least, by two images whose noise is independent: the level
-# of the noise need not be known.
+# Where photons are counted, noise grows with brightness. The steps of Richardson-Lucy are made for this noise. They
+# keep the scene positive and use the exact weights at the edge of the frame. There is no λ: early iterations are
+# smooth, and late ones fit the noise. The method stops where the error is expected to be least. It finds this from two
+# images whose noise is independent, so that the level of the noise need not be known.
 
 # %%
 truth = scene[4:-4, 4:-4]
@@ -99,8 +98,9 @@ decibels(truth, panels)
 show(panels)
 
 # %% [markdown]
-# What the stopping rule saw, and what it could not see: how far each iterate is from the true scene. A tolerance takes
-# the rule's place, so that as many iterations are made as are asked for.
+# The curves show the whiteness of the residual after each iteration, and the PSNR against the true scene, which is
+# unknown in practice. The grey line is where the rule stopped. Here a tolerance replaces the rule, so that all
+# iterations are made.
 
 # %%
 iterations = np.arange(1, 13)
@@ -125,8 +125,8 @@ figure.legend(loc="outside upper center", ncols=2)
 # %% [markdown]
 # ## A shaken photograph
 #
-# In colour, with the path of the shaking hand known. Colours share their edges, and nothing is assumed about what lies
-# beyond the frame.
+# This photograph is in colour, and the path of the shaking hand is known. The colours share their edges. Nothing is
+# assumed about the scene beyond the frame.
 
 # %%
 cat = deblur.data.load("cat")[40:200, 40:200]
@@ -142,9 +142,9 @@ show(panels)
 # %% [markdown]
 # ## How far to trust a pixel
 #
-# Where data term and regulariser are both quadratic, the restored scene is the mean of a Gaussian posterior with the
-# covariance σ²(HᵀWH + λLᵀL)⁻¹, and `posterior_std` gives the root of its diagonal. Here dead pixels, a scratch and a
-# blot are hidden; the gradient regularizer fills them in, and the map says what that is worth.
+# If data fidelity and regularizer are both quadratic, the restored scene is the mean of a Gaussian posterior with the
+# covariance σ²(HᵀWH + λLᵀL)⁻¹. `posterior_std` gives the square root of its diagonal. Here dead pixels, a scratch and
+# a blot are hidden. The gradient regularizer fills them in, and the map shows how uncertain the filled pixels are.
 
 # %%
 truth = scene[4:-4, 4:-4]
@@ -167,8 +167,8 @@ for ax in axes:
     ax.axis("off")
 
 # %% [markdown]
-# The map depends on the blur, the mask, σ and λ, not on the picture: it is what the *model* expects. A photograph's
-# errors gather at edges, which the model does not know of, and smooth walls are safer than it says.
+# The map depends on the blur, the mask, σ and λ, and not on the picture: it is what the *model* expects. The errors of
+# a photograph are largest at edges, which the model does not know. Smooth walls have smaller errors than it says.
 
 # %%
 blot = np.s_[30:44, 60:80]

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # From a picture to its PSF
 #
-# Restoring a picture needs its PSF: what a point became by the blur. Here it is measured from what one has: stars, a
-# slanted edge, a sharp picture of the same thing, or the blurred picture alone. Each estimate tells its own error, and
-# at the end we ask whether a PSF fits a picture.
+# Restoring a picture needs its PSF, the image of one point. This notebook measures it from stars, from a slanted edge,
+# from a sharp picture of the same scene, and from the blurred picture alone. Each estimate states its own error. At
+# the end we test whether a PSF fits a picture.
 
 # %%
 import matplotlib.pyplot as plt
@@ -30,8 +30,8 @@ def wrong_by(psf, truth):
 # %% [markdown]
 # ## Stars
 #
-# Every star is the PSF, displaced by a fraction of a pixel. They are found, fitted to a hundredth of a pixel with the
-# mean of all the others, and averaged; saturated ones and blends are left out.
+# Every star is the PSF, displaced by a fraction of a pixel. The stars are found, located to a hundredth of a pixel
+# with the mean of all others, and averaged. Saturated and blended stars are left out.
 
 # %%
 rng = np.random.default_rng(0)
@@ -52,8 +52,8 @@ show({"stars": np.sqrt(np.maximum(sky, 0)), "the PSF": stars.psf, "its error": s
 # %% [markdown]
 # ## A slanted edge
 #
-# No star at hand? A straight edge, turned by a few degrees, crosses each row at another fraction of a pixel. All rows
-# together give the edge spread many times a pixel, its derivative the line spread, and that the MTF. If the PSF is
+# A straight edge, rotated by a few degrees, crosses each row at another fraction of a pixel. All rows together sample
+# the edge spread many times in each pixel. Its derivative is the line spread, which gives the MTF. If the PSF is
 # round, it follows from one edge.
 
 # %%
@@ -76,8 +76,8 @@ axes[2].set_xlim(0, 0.6)
 # %% [markdown]
 # ## A sharp and a blurred picture
 #
-# A shorter exposure is sharp, the long one shaken. They lie a fraction of a pixel apart, and one is darker: both are
-# found with the PSF.
+# A short exposure is sharp, and a long one is shaken. They lie a fraction of a pixel apart, and one is darker.
+# Displacement and brightness are found together with the PSF.
 
 # %%
 scene = deblur.data.load("camera")[60:300, 60:300]
@@ -94,8 +94,8 @@ show({"the shake": shake, "as measured": pair.psf})
 # %% [markdown]
 # ## Nothing but the blurred picture
 #
-# Defocus and straight motion have zeros in their spectra, and so has the picture. Radius, or length and angle, are
-# those whose zeros fit best. It remains an estimate, and its status says so.
+# The spectra of defocus and of straight motion have zeros, and so has the spectrum of the blurred picture. The result
+# is the radius, or the length and angle, whose zeros fit best. It is only an estimate, and its status says so.
 
 # %%
 blurred = deblur.degrade(deblur.data.load("camera"), deblur.psf.motion(14, 35), noise=0.004, boundary="unknown", seed=0)
@@ -111,7 +111,7 @@ show({"blurred": blurred[150:350, 150:350], "restored": np.clip(restored.image, 
 # %% [markdown]
 # ## The path of a hand, and a failure
 #
-# The path of a trembling hand shows in what became of the edges. `deblur.blind` estimates it and restores with it.
+# The blurred edges show the path of a shaking hand. `deblur.blind` estimates the path and restores with it.
 
 # %%
 hand_held = deblur.data.load("camera")[60:300, 90:330]
@@ -121,8 +121,8 @@ print(found.psf)
 show({"shaken": shaken, "restored": np.clip(found.image, 0, 1), "the shake": shake, "as estimated": found.psf.psf})
 
 # %% [markdown]
-# A wall of bricks has hardly an edge apart from its texture, and noise covers what the shake left of it. Estimates
-# that begin differently end differently, so that none is to be trusted: a warning says so, and `status` is DOUBTFUL.
+# A wall of bricks has hardly an edge apart from its texture, and noise hides what the shake left of it. Estimates that
+# begin differently end differently, so that none can be trusted. A warning says so, and `status` is DOUBTFUL.
 
 # %%
 shake_of_wall = deblur.psf.camera_shake(17, 2)
@@ -134,8 +134,8 @@ show({"wall": wall, "not to be used": np.clip(failed.image, 0, 1), "the shake": 
 # %% [markdown]
 # ## What an error of the PSF costs
 #
-# A measured PSF is never exact. What it gets wrong acts as noise with the scene's own spectrum, and λ must know of it:
-# deblur reads the error ε off the picture, takes the one that you give (`psf_error`), or that of a measurement.
+# A measured PSF is never exact. Its error acts as noise with the spectrum of the scene, and λ must allow for it.
+# deblur reads the error ε off the picture, unless you give it (`psf_error`) or a measurement states it.
 
 # %%
 sharp = deblur.image.as_float(scene)[6:-6, 6:-6]
@@ -152,7 +152,7 @@ for words, options in {"taken for exact": {"psf_error": 0.0}, "as it is read": {
 # %% [markdown]
 # ## Does this PSF fit this picture?
 #
-# The commonest mistake is a PSF turned by 180 degrees. The spectrum does not see it; the ghosts beside every edge do.
+# The most common mistake is a PSF rotated by 180 degrees. The spectrum does not show it, but repeated edges do.
 # Another pixel size moves the zeros.
 
 # %%
