@@ -164,7 +164,7 @@ class Schedule:
     """Penalty parameters ρ and λ at the start, how both change, and the stopping rule.
 
     All numbers are relative to the image and the operator, so units do not matter. They determine the number of
-    iterations, not the minimiser; ``benchmarks/bench_variational_speed.py`` measures both.
+    iterations, not the minimiser.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ growing steps until the rule's minimum is bracketed, and ends with the parabola 
 Each solution is the start of the next.
 
 If the picture is large and its scene continues beyond the frame, windows represent it: squares spread over it are the
-frames of one problem with one λ. ``benchmarks/bench_tuning.py`` measures the loss and the time saved.
+frames of one problem with one λ.
 
 References
 ----------
