@@ -63,6 +63,11 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unexpected {rest[0]!r}: files stand together, and an option takes what follows it")
         return parsed, rest
 
+    def _parse_optional(self, arg_string: str) -> Any:
+        """As argparse has it, but a name that is no option and begins with a dash is that of a file, if it is there."""
+        known = arg_string.partition("=")[0] in self._option_string_actions
+        return None if os.path.exists(arg_string) and not known else super()._parse_optional(arg_string)
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """As argparse has it, with the nearest choice; a command is also known by its verb and by its options."""
         if action.choices is None or value in action.choices:
@@ -81,6 +86,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """One line, where argparse prints the whole usage."""
+        message += "; before a name that begins with a dash write ./" * message.endswith("expected one argument")
         self.exit(2, f"deblur: {' '.join(message.split())} (usage: {self.prog} --help)\n")
 
 

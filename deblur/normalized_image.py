@@ -18,7 +18,7 @@ from .norms import combined, largest
 from .options import DETECTORS
 from .problem import Problem
 from .request import Request
-from .solvers.noise import noise_level, weighed
+from .solvers.noise import NoiseModel, noise_level, weighed
 from .solvers.start import prior_scene
 from .tuning.boundary import AGAINST, SAFE, find_boundary
 
@@ -35,6 +35,8 @@ class NormalizedImage:
     request : Request
         With its boundary.
     frames : Frames
+    kept : NoiseModel, optional
+        The noise of an earlier image, in its units, which decided λ.
 
     Attributes
     ----------
@@ -50,7 +52,7 @@ class NormalizedImage:
         Solved for one after the other, so that not all of it need be in memory at once.
     """
 
-    def __init__(self, request: Request, frames: Frames) -> None:
+    def __init__(self, request: Request, frames: Frames, kept: NoiseModel | None = None) -> None:
         problem = replace(request.problem, dtype=frames.dtype, frames=frames.count)
         seen, g, weights, weight = frames.extremes, None, None, 1.0
         given, eps, (low, high) = frames.given, float(np.finfo(frames.dtype).eps), problem.bounds or (0.0, 0.0)
@@ -78,7 +80,7 @@ class NormalizedImage:
         self.problem = problem = self.scale.near(problem)
         self.noise = None if request.noise is None else shifted(float(request.noise), -self.scale.image)
         if g is not None:
-            self.problem = self._with_frames(request, g, weights)
+            self.problem = self._with_frames(request, g, weights, kept and kept.scaled(-self.scale.image))
         elif problem.operator.shift_invariant is not None:  # every frame is a problem of its own
             self.parts = frames.parts(together(frames.device))
 
@@ -111,17 +113,17 @@ class NormalizedImage:
         drawn.__dict__.pop("_whole", None)
         return drawn
 
-    def _with_frames(self, request: Request, g: Array, weights: Array | None) -> Problem:
+    def _with_frames(self, request: Request, g: Array, weights: Array | None, kept: NoiseModel | None) -> Problem:
         """The normalised problem with what depends on its frames `g`."""
         problem, delta = self.problem, self.problem.fidelity.delta
         if problem.fidelity.name == "poisson":
             _check_counts(g, weights, raised=request.method == "richardson-lucy" and request.lam == 0)
         if problem.fidelity.name == "huber" and not delta > 0:
-            noise = noise_level(g) if self.noise is None else self.noise
+            noise = noise_level(g, axes=problem.axes) if self.noise is None else self.noise
             delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(g.dtype).tiny)
         problem = replace(problem, fidelity=replace(problem.fidelity, weights=weights, delta=delta))
         if isinstance(request.lam, str):
-            problem = weighed(problem, g, self.noise, request.options["psf_error"])
+            problem = weighed(problem, g, self.noise, request.options["psf_error"], kept)
         return problem
 
     @cached_property

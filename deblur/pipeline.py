@@ -49,9 +49,10 @@ from .verify import verify
 class Deblurrer:
     """A deblurring problem without the image: set up once, used on many frames.
 
-    The boundary where none is named, the method, λ where a rule chooses it, and all that they need (factors, spectra,
-    the domain of an iteration) are made for the first image and kept. Several threads may use one Deblurrer, and it
-    pickles. `tune` decides from an image of your choice, where it must not depend on which one comes first.
+    The boundary where none is named, the method, λ where a rule chooses it, the noise for which it was chosen, and all
+    that they need (factors, spectra, the domain of an iteration) are made for the first image and kept. Several threads
+    may use one Deblurrer, and it pickles. `tune` decides from an image of your choice, where it must not depend on
+    which one comes first.
 
     Parameters
     ----------
@@ -251,8 +252,9 @@ class Deblurrer:
         check_frames(frames, self._request)
         with self._lock:  # the first image decides the boundary
             self._request = request = detect_boundary(self._request, frames)
-        image = NormalizedImage(request, frames)
-        plan = decided(request, self._plan, image)
+        kept = self._plan
+        image = NormalizedImage(request, frames, None if kept is None else kept.noise)
+        plan = decided(request, kept, image)
         yield image, plan
         if request.method == "auto":
             for name in plan.others:

@@ -48,8 +48,7 @@ Counted = Callable[[int], None]  # called with the probes completed so far
 
 def drawn(problem: Problem, u: Array, axes: int | None = None) -> Array:
     """Scenes, or with one axis their lines, from what the prior takes for independent numbers."""
-    natural = problem.regularizer == "natural"
-    return scenes(u, problem.operator.boundary, axes or problem.axes) if natural else u
+    return scenes(u, problem.operator.boundary, axes or problem.axes) if problem.regularizer == "natural" else u
 
 
 def probe(problem: Problem, probes: int, rng: np.random.Generator, report: Counted) -> tuple[Array, Array]:
