@@ -64,6 +64,11 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unexpected {rest[0]!r}: name all files in one place; an option takes the word after it")
         return parsed, rest
 
+    def _parse_optional(self, arg_string: str) -> Any:
+        """As argparse has it, but a name that is no option and begins with a dash is that of a file, if it is there."""
+        known = arg_string.partition("=")[0] in self._option_string_actions
+        return None if os.path.exists(arg_string) and not known else super()._parse_optional(arg_string)
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Raise an error that suggests the nearest choice; a command is also recognised by its verb and its options."""
         if action.choices is None or value in action.choices:
@@ -82,6 +87,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with code 2 and the message in one line; argparse would print the whole usage."""
+        message += "; before a name that begins with a dash write ./" * message.endswith("expected one argument")
         self.exit(2, f"deblur: {' '.join(message.split())} (usage: {self.prog} --help)\n")
 
 

@@ -18,7 +18,7 @@ from .norms import combined, largest
 from .options import DETECTORS
 from .problem import Problem
 from .request import Request
-from .solvers.noise import noise_level, weighed
+from .solvers.noise import NoiseModel, noise_level, weighed
 from .solvers.start import prior_scene
 from .tuning.boundary import AGAINST, SAFE, find_boundary
 
@@ -36,6 +36,8 @@ class NormalizedImage:
         The request; its boundary is known.
     frames : Frames
         The frames of the image.
+    kept : NoiseModel, optional
+        The noise of the earlier image that decided λ, in its units.
 
     Attributes
     ----------
@@ -59,7 +61,7 @@ class NormalizedImage:
         If background, noise or bounds do not match the scale of the image, or if every pixel is hidden.
     """
 
-    def __init__(self, request: Request, frames: Frames) -> None:
+    def __init__(self, request: Request, frames: Frames, kept: NoiseModel | None = None) -> None:
         problem = replace(request.problem, dtype=frames.dtype, frames=frames.count)
         seen, g, weights, weight = frames.extremes, None, None, 1.0
         given, eps, (low, high) = frames.given, float(np.finfo(frames.dtype).eps), problem.bounds or (0.0, 0.0)
@@ -87,7 +89,7 @@ class NormalizedImage:
         self.problem = problem = self.scale.near(problem)
         self.noise = None if request.noise is None else shifted(float(request.noise), -self.scale.image)
         if g is not None:
-            self.problem = self._with_frames(request, g, weights)
+            self.problem = self._with_frames(request, g, weights, kept and kept.scaled(-self.scale.image))
         elif problem.operator.shift_invariant is not None:  # every frame is a problem of its own
             self.parts = frames.parts(together(frames.device))
 
@@ -122,17 +124,17 @@ class NormalizedImage:
         drawn.__dict__.pop("_whole", None)
         return drawn
 
-    def _with_frames(self, request: Request, g: Array, weights: Array | None) -> Problem:
+    def _with_frames(self, request: Request, g: Array, weights: Array | None, kept: NoiseModel | None) -> Problem:
         """Return the normalised problem with the parts that depend on its frames `g`: weights, δ and noise."""
         problem, delta = self.problem, self.problem.fidelity.delta
         if problem.fidelity.name == "poisson":
             _check_counts(g, weights, raised=request.method == "richardson-lucy" and request.lam == 0)
         if problem.fidelity.name == "huber" and not delta > 0:
-            noise = noise_level(g) if self.noise is None else self.noise
+            noise = noise_level(g, axes=problem.axes) if self.noise is None else self.noise
             delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(g.dtype).tiny)
         problem = replace(problem, fidelity=replace(problem.fidelity, weights=weights, delta=delta))
         if isinstance(request.lam, str):
-            problem = weighed(problem, g, self.noise, request.options["psf_error"])
+            problem = weighed(problem, g, self.noise, request.options["psf_error"], kept)
         return problem
 
     @cached_property

@@ -50,9 +50,9 @@ from .verify import verify
 class Deblurrer:
     """A deblurring problem without the image, set up once and used for many images.
 
-    The first image decides the boundary if none is named, the method, and λ if a rule chooses it. These decisions are
-    kept for later images, with all data that they need (factors, spectra, the domain of an iteration). Call `tune` to
-    decide from a particular image instead. Several threads may share one Deblurrer, and it can be pickled.
+    The first image decides the boundary if none is named, the method, and λ and the noise if a rule chooses λ. These
+    decisions are kept for later images, with all data that they need (factors, spectra, the domain of an iteration).
+    Call `tune` to decide from a particular image instead. Several threads may share one Deblurrer, and it can be pickled.
 
     Parameters
     ----------
@@ -258,8 +258,9 @@ class Deblurrer:
         check_frames(frames, self._request)
         with self._lock:  # the first image decides the boundary
             self._request = request = detect_boundary(self._request, frames)
-        image = NormalizedImage(request, frames)
-        plan = decided(request, self._plan, image)
+        kept = self._plan
+        image = NormalizedImage(request, frames, None if kept is None else kept.noise)
+        plan = decided(request, kept, image)
         yield image, plan
         if request.method == "auto":
             for name in plan.others:

@@ -11,7 +11,7 @@ from .normalized_image import NormalizedImage
 from .problem import FLOAT64, Factor, Problem, Solution
 from .progress import report_phase
 from .request import Request
-from .solvers.noise import weighed
+from .solvers.noise import NoiseModel, weighed
 from .tuning import LambdaChoice
 from .tuning.choice import restated
 from .tuning.select import choose_lambda, oversmoothed, with_psf_error, with_unexplained
@@ -79,13 +79,18 @@ class Plan:
             fidelity=replace(given.fidelity, weights=weights, delta=delta),
             frames=problem.frames,
             dtype=problem.dtype,
-            noise=None if problem.noise is None else problem.noise.scaled(self.scale.image),
+            noise=self.noise,
         )
 
     @property
     def lam(self) -> float:
         """λ in the units of the image."""
         return float(self.scale.lam(self.problem, self.problem.lam))
+
+    @property
+    def noise(self) -> NoiseModel | None:
+        """The noise for which λ was chosen, in the units of the image."""
+        return self.problem.noise and self.problem.noise.scaled(self.scale.image)
 
     @property
     def name(self) -> str:
@@ -125,8 +130,7 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
         problem = weighed(problem, image.seen(image.parts[0]), noise, request.options["psf_error"])
     elif not named:
         problem, rule, noise = with_unexplained(problem, image.all_data(), rule, noise)
-    natural = request.may_be_natural
-    found, regularizer, why = choose_lambda(problem, image, rule, natural, noise, method)
+    found, regularizer, why = choose_lambda(problem, image, rule, request.may_be_natural, noise, method)
     if rule == "auto":
         found = with_psf_error(found, problem)
     problem = replace(problem, lam=float(found.lam), regularizer=regularizer)

@@ -63,6 +63,7 @@ import scipy
 
 from .device import Array, as_real, check_finite, require_memory
 from .errors import as_number, check_callback, check_choice, check_count, generator
+from .image import as_float, linear_light
 from .linalg import cholesky, gets
 from .masks import check_weights
 from .methods import METHODS
@@ -163,7 +164,8 @@ def posterior_std(
         `image` (`deblur.tuning.estimate_noise`) if that is given. Otherwise it is the noise with which the λ of the
         Result was chosen.
     image : (M, N) array, optional
-        The blurred image. Estimates that are not linear in the data need it.
+        The blurred image, as it was restored: integers are scaled to [0, 1]. Estimates that are not linear in the data
+        need it.
     method : {"auto", "fft", "dct", "dst", "kronecker", "cholesky", "simulated", "probing"}
         ``"auto"`` chooses an exact method if there is one ("cholesky" only for up to 48 x 48 unknowns), and "probing"
         otherwise. For estimates that are not linear in the data, and only for these, it is "simulated".
@@ -212,8 +214,9 @@ def posterior_std(
     if probes is not None and check_count(probes, "probes, an even whole number,", 4) % 2:
         raise ValueError(f"probes must be an even whole number of at least 4, not {probes!r}")
     source, choice = "given", getattr(of, "lambda_choice", None)
-    if check_noise(noise) is None and image is not None:
-        noise, source = estimate_noise(image, axes=problem.axes), "estimated"
+    g = None if image is None else _plain(image, operator.image_shape, getattr(of, "gamma", None))
+    if check_noise(noise) is None and g is not None:
+        noise, source = estimate_noise(g, axes=problem.axes), "estimated"
     elif noise is None and choice is not None and choice.noise:
         noise, source = choice.noise, choice.noise_source
     if noise is None:
@@ -231,8 +234,9 @@ def posterior_std(
     rng, report = generator(seed), callback or (lambda completed: None)  # the host draws the numbers
     with all_cores(), problem.device.current():
         if name == "simulated":
-            g = xp.asarray(_plain(image, operator.image_shape)).astype(dtype)
-            std, error = _simulated(problem, regularizer, g, sigma, rng, count, report)
+            if g is None:
+                raise ValueError("the blurred image=... is needed: the simulated images resemble it")
+            std, error = _simulated(problem, regularizer, xp.asarray(g).astype(dtype), sigma, rng, count, report)
         elif name == "probing":
             diagonal, deviation = probe(problem, count, rng, report)
             std = sigma * xp.sqrt(diagonal)
@@ -291,18 +295,16 @@ def _stated(of: Result | Problem) -> tuple[Problem, str]:
     return replace(problem, fidelity=fidelity, stop=Stop(), formula="tikhonov", inverse=False), regularizer
 
 
-def _plain(image: Array | None, shape: tuple[int, ...]) -> Array:
-    """Return the checked image that the simulated images should resemble."""
-    if image is None:
-        raise ValueError("the blurred image=... is needed: the simulated images resemble it")
-    image = as_real(image, "the image")
+def _plain(image: Array, shape: tuple[int, ...], gamma: str | None) -> Array:
+    """Return the blurred image as numbers of light, as it was restored."""
+    image = as_real(as_float(image), "the image")
     if image.shape != shape:
         raise ValueError(
             f"the image must be grey and of the blur's shape {shape}, not {image.shape}; give frames and colours one "
             "by one"
         )
     check_finite(image, "the image")
-    return image
+    return image if gamma is None else linear_light(image)
 
 
 def _simulated(

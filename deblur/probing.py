@@ -50,8 +50,7 @@ Counted = Callable[[int], None]  # called with the number of completed probes
 
 def drawn(problem: Problem, u: Array, axes: int | None = None) -> Array:
     """Return scenes (or, with `axes=1`, their lines) for independent numbers u: Bu for the prior "natural", else u."""
-    natural = problem.regularizer == "natural"
-    return scenes(u, problem.operator.boundary, axes or problem.axes) if natural else u
+    return scenes(u, problem.operator.boundary, axes or problem.axes) if problem.regularizer == "natural" else u
 
 
 def probe(problem: Problem, probes: int, rng: np.random.Generator, report: Counted) -> tuple[Array, Array]:

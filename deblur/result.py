@@ -196,7 +196,7 @@ class Result:
             "boundary": f"{self.boundary}: {self.boundary_reason}",
             "regularizer": self._regularizer_in_words(),
             "computed": f"in {self.problem.dtype.name}: {self.dtype_reason}",
-            "noise": self.problem.noise and str(self.problem.noise),
+            "noise": str(self.problem.noise or ""),
             "gamma": gamma and f"{gamma}: restored in linear light; λ and the residual refer to light",
             "masked": ""
             if mask is None
@@ -336,7 +336,7 @@ def _check_range(image: Array, scale: Scale, dtype: np.dtype) -> None:
         return
     exponent, holds = np.frexp(top)[1] + scale.scene, np.finfo(dtype)
     if not holds.minexp < exponent <= holds.maxexp:
-        more = " or pass a float64 image" if dtype == np.float32 else ""
+        more = " or take dtype='float64'" if dtype == np.float32 else ""
         raise OverflowError(
             f"{dtype} cannot hold the restored image: it reaches {top:.2g} times 2^{scale.scene}, with an "
             f"image of the size 2^{scale.image} and a PSF of 2^{scale.psf}: scale one of them{more}"

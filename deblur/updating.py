@@ -362,6 +362,6 @@ def _band(blur: Blur) -> int:
     """Return the approximate number of superdiagonals of R."""
     if blur.boundary.wraps:
         return blur.shape[1]
-    reach = (blur.psf.shape[0] - 1) * blur.scene_shape[1] + blur.psf.shape[1]
+    reach = int(np.ravel_multi_index([m - 1 for m in blur.psf.shape], blur.scene_shape)) + 1
     # If a pixel beyond the edge is a combination of several pixels, rows of H reach twice as far.
     return min(blur.shape[1], reach * (2 if blur.boundary.weight > 1 else 1))

@@ -241,7 +241,7 @@ SEEDED += [partial(deblur.posterior_std, Problem(BLUR, 0.1), noise=0.1, method="
         (lambda: deblur.psf.moffat(9, 2, "x"), "beta must be .*'x'"),
         (lambda: deblur.plan_tiles(PSF, 1e-2, (300, 300), tile=(64, np.nan)), r"tile must be .*\(64, nan\)"),
         (lambda: deblur.degrade(IMAGE, PSF, noise="poisson", level=1e30), "1e[+]30 photons at value 1 are too many"),
-        (lambda: deblur.solve(IMAGE, psfs=(PSF, PSF, 1)), "psfs as a tuple is .PSFs, positions., and not 3"),
+        (lambda: deblur.solve(IMAGE, psfs=(PSF, PSF, 1)), "psfs as a tuple must be .PSFs, positions., not 3"),
         (lambda: deblur.tiled(IMAGE, PSF, memory="8GB"), "memory must be .*'8GB'"),
         (lambda: deblur.solve(IMAGE, PSF, noise=(1, 2, 3)), r"noise must be a number, or .*, not \(1, 2, 3\)"),
         (lambda: deblur.degrade(IMAGE, PSF, noise=[1, 2]), r"the noise's .* must be .*\[1, 2\]"),

@@ -21,10 +21,9 @@ ODD = {
     f"{RUN} h.png": "unexpected 'h.png'",
     f"{RUN} --method TVV": "'TVV'; did you mean tv?",
     f"{RUN} --lam GCV": "or one of gcv, discrepancy, lcurve, upre, sure, whiteness; did you mean gcv?",
-    f"{RUN} --noise x": "--noise: a number, or two such as 2,0.01, is needed, not 'x'",
     f"{RUN} --max-iterations 0": "--max-iterations: a whole number from 1 is needed, not '0'",
     "reconstruct none.png -o o.png --psf box:3": "none.png: there is no such file",
-    "reconstruct d -o o.png --psf box:3": "d is a folder without images",
+    "reconstruct -d -o o.png --psf box:3": "-d is a folder without images",
     "reconstruct g.png -o o.xyz --psf box:3": "o.xyz: cannot write .xyz; use one of .png",
     "reconstruct g.png -o  --psf box:3": "the name of a file is needed, not ''",
     f"reconstruct g.png -o {'z' * 300}.png --psf box:3": "File name too long; use another name",
@@ -32,7 +31,7 @@ ODD = {
     "reconstruct g.png -o o.png --psf gaussian:101,9": "(101 x 101) is larger than the image (30 x 30); crop the PSF",
     "reconstruct cut.tif -o o.tif --psf box:3": "cut.tif as an image: it is damaged or was cut short",
     "reconstruct g.png -o o.png --psf box:1000000": "box:1000000",
-    f"{RUN} --lam 1e300": "float32 cannot hold the restored image",
+    f"{RUN} --lam 1e300": "or take --dtype 'float64'",
     f"{RUN} --grid 9": "--grid belongs to --psf-grid",
     f"{RUN} --mask f.tif": "--mask has shape (3, 30, 30); it must be that of the image, (30, 30)",
     "blind g.png --size 0": "--size: auto, or ROWSxCOLUMNS such as 15x17, is needed, not '0'",
@@ -44,7 +43,7 @@ ODD = {
     f"{RUN} --time 0": "--time 0 is not in g.png, which has 0 of them: its axes are YX, none before the rows",
     f"{RUN} --psf box:5": "--psf was given twice, as box:3 and as box:5",
     f"{RUN} --psf-error 1e300": "--psf-error 1e+300 is more than two PSFs can differ, 1.41",
-    f"{RUN} --method magic": "invalid choice: 'magic' (choose from auto, fft, ",
+    "reconstruct g.png -o -x.png --psf box:3": "before a name that begins with a dash write ./",
     f"{RUN} --lam 1e-6 --method pcg --max-iterations 1": "converge",
     f"{RUN} --axis QYX": "letters such as ZYX",
     f"{RUN} --axis ZYX": "--axis ZYX does not fit g.png: its axes are YX",
@@ -52,7 +51,7 @@ ODD = {
     f"{RUN} --views v.jpg": "--views v.jpg: it must be a .png",
     f"{RUN} --views v.png": "--views does nothing here: the PSF is in 2-D",
     "reconstruct f.tif -o o.tif --psf box:3 --time 3": "--time 3 is not in f.tif, which has 3 of them",
-    "reconstruct f.tif -o o.tif --psf gaussian:3x3x3,1": "f.tif has no axis Z, or an unknown axis",
+    "compare --image g.png --psf gaussian:3x3x3,1": "must be a non-empty 2-D array, not shape (3, 3, 3)",
     "reconstruct q.tif -o o.tif --axis TZYX --psf delta:3x3x3": "for the command a file that is not black there",
     "reconstruct q.tif -o o.tif --psf gaussian:3x3x3,1": "its axes are QQYX, (2, 3)",
     "reconstruct f.tif -o o.tif --axis ZYX --psf gaussian:5x3x3,1 --boundary zero": "than the image (3 x 30 x 30)",
@@ -68,20 +67,16 @@ ODD = {
     "reconstruct g.tif -o s3://bucket/o.zarr --psf box:3": "is not a path on this machine",
     "reconstruct g.tif -o o.zarr --psf box:3 --tolerance 2": "between 0 and 1",
     f"reconstruct g.tif -o o.zarr --psf box:3 --memory {'9' * 400}": "8GB or 512MiB",
-    "plan --shape 9x9 --psf box:3 --lam 1 --memory 0": "a size such as 8GB or 512MiB is needed, not '0'",
-    "choose --shape 99999999999999999999 --psf box:3": "ROWSxCOLUMNS such as 15x17",
-    "demo --seed -1": "--seed: a whole number from 0 is needed, not '-1'",
     "psf points g.png -o p.xyz": "written to .npy, .npz, .csv, .txt or .tif, not to '.xyz'",
     "psf points g.png --positions text.png": "--positions text.png: row 1, column 1 holds 'no'",
     "psf edge g.tif": "give --region",
-    "psf edge g.tif --region 1,2": "--region: four whole numbers, as 1,9,2,8 is needed, not '1,2'",
 }
 
 
 @pytest.mark.parametrize("line", ODD)
 def test_an_odd_command_line_is_answered_in_one_line(tmp_path, monkeypatch, capsys, line):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "d").mkdir()
+    (tmp_path / "-d").mkdir()
     zarr.create_array("l.zarr", shape=(9,), dtype="f4")
     zarr.create_group("m.zarr", attributes={"multiscales": "x"})
     (tmp_path / "cut.tif").write_bytes(b"II*\0\1\0\0")

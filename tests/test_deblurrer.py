@@ -118,16 +118,18 @@ def counted(monkeypatch):
 
 def test_the_second_frame_needs_no_tuning(monkeypatch):
     work = counted(monkeypatch)
-    first, second = frames(2, 48)
-    restore = deblur.Deblurrer(PSF, (48, 48), method="tv", boundary="unknown")
+    first, second = frames(2, 96)
+    restore = deblur.Deblurrer(PSF, (96, 96), method="tv", boundary="unknown")
     one = restore.solve(first)
     spent = sum(work)
     work.clear()
     two = restore.solve(second)
     again = sum(work)
-    assert two.lam == one.lam
-    assert two.setup_seconds == 0
-    fresh = deblur.Deblurrer(PSF, (48, 48), one.lam, method="tv", boundary="unknown")
+    third = restore.solve(np.random.default_rng(0).poisson(np.linspace(0, 90, 9216).reshape(96, 96)) / 90)
+    # The third has photon noise.
+    assert (third.lam, third.problem.noise) == (two.lam, two.problem.noise) == (one.lam, one.problem.noise)
+    assert third.setup_seconds == two.setup_seconds == 0
+    fresh = deblur.Deblurrer(PSF, (96, 96), one.lam, method="tv", boundary="unknown")
     work.clear()
     assert np.array_equal(fresh(second), two.image)
     assert again == sum(work) < 0.6 * spent

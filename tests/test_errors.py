@@ -53,6 +53,7 @@ ODD = [
     ("bounds must be two .* not ''", partial(deblur.choose_lambda, bounds=""), deblur.Blur([[1]], (9, 9)), np.eye(9)),
     (r"images \(rows, columns\), not shape \(5, 'a'\)", deblur.VaryingBlur, np.eye(3)[None, None], (5, "a")),
     ("shapes of f and g", deblur.filter2matrix, np.eye(3), [[1, 2], [3]]),
+    ("too small; take at least 16 x 16", deblur.psf.from_edge, np.ones((1, 58))),
     ("positions must be an array", deblur.psf.from_points, np.eye(9), "text"),
     ("a PSF of 1000.* YiB, and", deblur.psf.box, 1e300),
     ("shape must be a whole number of pixels .* not array", deblur.plan_tiles, np.eye(3), 0.1, np.array("s")),

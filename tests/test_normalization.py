@@ -182,7 +182,7 @@ def test_a_deblurrer_with_a_large_psf_pickles():
 
 def test_an_answer_outside_the_range_of_the_dtype_is_an_error():
     for image, psf in ((100, -66), (-100, 66)):
-        with pytest.raises(OverflowError, match=r"float32 does not hold.*float64"):
+        with pytest.raises(OverflowError, match=r"float32 cannot hold.*float64"):
             deblur.reconstruct(shifted(picture(np.float32), image), shifted(PSF, psf), boundary="reflect")
         assert np.isfinite(deblur.reconstruct(shifted(picture(), image), shifted(PSF, psf), boundary="reflect")).all()
 

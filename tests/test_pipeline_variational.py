@@ -215,6 +215,8 @@ def test_delta_of_the_huber_term_follows_the_noise(photograph):
     assert solve(g, method="tv", data="huber", noise=0.02).problem.fidelity.delta == pytest.approx(1.345 * 0.02)
     assert solve(g, method="tv", data="huber").problem.fidelity.delta == pytest.approx(1.345 * 0.01, rel=0.3)
     assert solve(g, method="tv", data="huber", delta=0.5).problem.fidelity.delta == 0.5
+    g = np.random.default_rng(5).random(5)  # a line
+    assert all(deblur.solve(g, [1.0], method="tv", data=data).status.ok for data in (None, "huber"))
 
 
 @pytest.mark.parametrize("dim", [0.1, 0.3])

@@ -16,7 +16,7 @@ CASES = [  # image, PSF, boundary
     ((12, 11), (5, 3), "unknown"),
     ((9, 10), (3, 4), "periodic"),
     ((11, 12), (2, 5), "antireflect"),
-    ((1, 17), (1, 4), "zero"),
+    ((17,), (4,), "zero"),
     ((19, 5), (3, 1), "unknown"),
     ((1, 1), (1, 1), "zero"),
 ]

@@ -171,10 +171,9 @@ def _named(sources: Any) -> list[tuple[str | None, Any]]:
 
 def _load_psf(name: str | None, source: Any) -> tuple[str, np.ndarray]:
     """Return name and values of a PSF, given as a short form, a path or an array."""
-    if isinstance(source, str | Path):
-        return name or f"PSF {source}", psf.parse(str(source))
-    kernel = asnumpy(check_psf(source))
-    return name or f"PSF {kernel.shape[0]} × {kernel.shape[1]}", kernel
+    text = isinstance(source, str | Path)
+    kernel = asnumpy(check_psf(psf.parse(str(source)) if text else source))
+    return name or f"PSF {source if text else ' × '.join(map(str, kernel.shape))}", kernel
 
 
 def _frame(name: str, picture: np.ndarray, kernel: np.ndarray, size: int | None, blurred: bool) -> np.ndarray:

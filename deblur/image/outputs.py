@@ -62,8 +62,7 @@ def check_output(path: FilePath, inputs: Iterable[FilePath] = ()) -> Path:
 
 def _identities(path: Path) -> list[tuple[int, int] | None]:
     """Return (device, inode) of a path, or None if it does not exist, and of each existing folder around it."""
-    places = (path, *path.parents)
-    found = [(p.stat().st_dev, p.stat().st_ino) if os.path.exists(p) else None for p in places]
+    found = [(p.stat().st_dev, p.stat().st_ino) if os.path.exists(p) else None for p in (path, *path.parents)]
     return [found[0], *filter(None, found[1:])]
 
 

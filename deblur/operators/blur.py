@@ -302,6 +302,5 @@ class Blur(LinearMap):
 def axis_matrix(factor: np.ndarray, extension: scipy.sparse.csr_array) -> np.ndarray:
     """Return the dense matrix of the blur of one axis by a factor of the PSF; `extension` continues the axis."""
     m, (high, _) = len(factor), extension.shape
-    n = high - m + 1
-    valid = scipy.sparse.diags_array(factor[::-1], offsets=range(m), shape=(n, high), format="csr")
+    valid = scipy.sparse.diags_array(factor[::-1], offsets=range(m), shape=(high - m + 1, high), format="csr")
     return (valid @ extension).toarray()

@@ -148,7 +148,8 @@ def filter2matrix(
     h : (m, n) array
         The PSF, odd or even, square or not. A PSF with one axis blurs lines, with three volumes.
     rowsf, colsf : int
-        Size of the scene f in pixels. `rowsf` may be its shape, (rows, columns); for lines and volumes it must be.
+        Size of the scene f in pixels. `rowsf` may be its shape, (rows, columns), or the length of a line; for volumes it
+        must be the shape.
     rowsg, colsg : int, optional
         Size of the image g in pixels; by default that of f. If g is larger by
         the PSF's size less one, this is the 'full' convolution; if g is smaller
@@ -195,13 +196,13 @@ def filter2matrix(
     check_flags(sparse=sparse)
     h = asnumpy(check_psf(h, "h", SPACES))
     edge = get_boundary(boundary)
-    of_f: Any = rowsf if np.iterable(rowsf) else (rowsf, colsf)  # a shape, or two sizes
+    of_f: Any = rowsf if np.iterable(rowsf) else (rowsf,) if colsf is None else (rowsf, colsf)  # or a shape
     of_g: Any = (rowsg, colsg) if colsf is None or not np.iterable(rowsf) else colsf
     if rowsg is colsg is None and of_g is not colsf:
         of_g = (None,) * h.ndim
     if any(map(np.iterable, of_f)) or not all(np.iterable(of) and len(tuple(of)) == h.ndim for of in (of_f, of_g)):
-        axes = "(rows, columns)" if h.ndim == 2 else f"{h.ndim} numbers, as many as the PSF has axes"
-        raise ValueError(f"the shapes of f and g must be {axes}, not {of_f!r} and {of_g!r}")
+        axes = "(length,)", "(rows, columns)", "(planes, rows, columns)"
+        raise ValueError(f"the shapes of f and g must be {axes[h.ndim - 1]}, not {of_f!r} and {of_g!r}")
     names = ("rows", "cols") if h.ndim == 2 else [f"axis {axis} of " for axis in range(h.ndim)]
     scene = tuple(check_count(n, f"{name}f") for n, name in zip(of_f, names, strict=True))
     image = tuple(

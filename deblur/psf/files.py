@@ -333,6 +333,5 @@ def save(path: FilePath, psf: Any, *, overwrite: bool = False, orientation: int 
 
         axes = "ZYX"[3 - h.ndim :]
         spacing = {axis: side for axis, side in zip(axes, voxel or (), strict=False) if side > 0}
-        said = settings(axes, spacing, ())
-        tifffile.imwrite(held, h.astype(np.float32), photometric="minisblack", **said)
+        tifffile.imwrite(held, h.astype(np.float32), photometric="minisblack", **settings(axes, spacing, ()))
     image_file.write_whole(path, held.getvalue(), overwrite)

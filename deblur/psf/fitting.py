@@ -205,8 +205,7 @@ def _least_squares(a: np.ndarray, family: _Kind) -> Any:
 
     def residual(p: np.ndarray) -> np.ndarray:
         """Return the residual with the best brightness and background for these parameters."""
-        values = family.values(y - p[0], x - p[1], *p[2:])
-        basis = np.stack([values.ravel(), np.ones(a.size)], axis=1)
+        basis = np.stack([family.values(y - p[0], x - p[1], *p[2:]).ravel(), np.ones(a.size)], axis=1)
         return basis @ np.linalg.lstsq(basis, a.ravel(), rcond=None)[0] - a.ravel()
 
     most = np.minimum(family.most[: len(family.names)], [4.0 * max(a.shape), 720.0][: len(family.names)])

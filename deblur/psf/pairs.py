@@ -193,8 +193,7 @@ class _System:
         taper = np.outer(*(np.cos(np.pi * lag / n) ** 2 for lag, n in zip(lags, size, strict=True)))
         small = Torus(size)
         power = small.analyse(whole[np.ix_(*lags)] * taper).real
-        rough = gradient_power(size)
-        power = np.maximum(power, 1e-6 * power.max()) / self.s.size + lam * self.power * rough
+        power = np.maximum(power, 1e-6 * power.max()) / self.s.size + lam * self.power * gradient_power(size)
         return small, 1 / (power * self.kept.sum())
 
     def residual(self, h: np.ndarray) -> np.ndarray:

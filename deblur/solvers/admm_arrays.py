@@ -149,8 +149,7 @@ class ArraySteps(Steps):
                 move = (seen - before) / power
                 for m, v in zip(mixed, new, strict=True):
                     v[at] += m * move
-            value = fidelity.total(seen, g, w)
-            return [[value, *_stored(a, u, t, q, new)]]
+            return [[fidelity.total(seen, g, w), *_stored(a, u, t, q, new)]]
 
         return _totals(self.blocks(data, kx[0].shape[2]))
 

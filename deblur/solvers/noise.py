@@ -226,7 +226,7 @@ class NoiseModel(NamedTuple):
         return self.share * likely**2 if self.uncertainty else self.psf_error**2
 
     def __str__(self) -> str:
-        words = f"standard deviation {self.read:.2g}"
+        words = f"standard deviation {self.read:.2g}" if self.level else "not estimated"
         if self.gain:
             words += f"; photon gain {self.gain:.2g}: pixels are weighted by their inverse variance"
         if self.left and math.isinf(self.uncertainty):
@@ -353,8 +353,12 @@ def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, 
     return psf_noise(g, _psf_for(g, psf), noise)[2:4]
 
 
-def weighed(problem: Problem, g: Array, noise: float | None, error: float | None) -> Problem:
+def weighed(
+    problem: Problem, g: Array, noise: float | None, error: float | None, kept: NoiseModel | None = None
+) -> Problem:
     """Return the problem with a noise model of frames (k, c, M, N) and, for photon noise, with weights.
+
+    The noise is estimated as far as it is not given, or `kept` from another image.
 
     The linear formula needs only the residual of the PSF's error, which is estimated for images of two axes. The caller
     may give the level of the noise, or ε. Photon noise is weighted by the inverse of its variance at each pixel [1]_ if
@@ -369,20 +373,19 @@ def weighed(problem: Problem, g: Array, noise: float | None, error: float | None
     if fidelity.name != "gaussian":
         return problem
     seen = filled(g, fidelity.weights)
-    psf = None if blur is None else blur.psf
-    model = NoiseModel(0.0, noise or 0.0)
-    if psf is not None and problem.axes == 2 and error != 0:
-        model = psf_noise(seen, psf, noise, error)
-    if not problem.asked or noise is not None:
-        return replace(problem, noise=model)
-    model = model._replace(read=max(model.read, math.sqrt(noise_variance(problem, g))))  # JPEG hides fine noise
-    if fidelity.weights is None and problem.axes > 1:
-        net = seen - fidelity.background if fidelity.background else seen
-        light, bright = estimate_noise_model(net), float(total(seen)) / seen.size
-        # No pixel holds more than 10⁶ photons: a smaller gain is texture.
-        if light.gain * bright > max(5 * light.read**2, model.left**2, 1e-6 * largest(net) * bright):
-            model = model._replace(gain=light.gain, read=light.read, light=bright)
-            fidelity = replace(fidelity, weights=model.weights(net).astype(problem.dtype, copy=False))
+    net = seen - fidelity.background if fidelity.background else seen
+    model = kept or NoiseModel(0.0, noise or 0.0, error or 0.0)
+    if kept is None and blur is not None and problem.axes == 2 and error != 0:
+        model = psf_noise(seen, blur.psf, noise, error)
+    if kept is None and problem.asked and noise is None:
+        model = model._replace(read=max(model.read, math.sqrt(noise_variance(problem, g))))  # JPEG hides fine noise
+        if fidelity.weights is None and problem.axes > 1:
+            light, bright = estimate_noise_model(net), float(total(seen)) / seen.size
+            # No pixel holds more than 10⁶ photons: a smaller gain is texture.
+            if light.gain * bright > max(5 * light.read**2, model.left**2, 1e-6 * largest(net) * bright):
+                model = model._replace(gain=light.gain, read=light.read, light=bright)
+    if model.gain and fidelity.weights is None:
+        fidelity = replace(fidelity, weights=model.weights(net).astype(problem.dtype, copy=False))
     return replace(problem, noise=model, fidelity=fidelity)
 
 

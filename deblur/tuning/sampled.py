@@ -306,7 +306,7 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         lambdas = sorted(observer.seen)
         values, degrees, sizes = zip(*map(observer.seen.__getitem__, lambdas), strict=True)
         shown, degree = min(zip(values, degrees, strict=True))
-        shown *= 1 - degree
+        shown *= max(1 - degree, 0.0)  # of few pixels more than all may pass for degrees of freedom
         if rule != "gcv" or counts or not predictive or nu <= max(floor, 5 * shown):
             break
         nu = shown  # the estimate included detail: the residual has less

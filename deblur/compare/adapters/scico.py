@@ -45,7 +45,6 @@ def _tv(task: Task, value: float | None) -> Channel:
             maxiter=100,
             subproblem_solver=LinearSubproblemSolver(cg_kwargs={"tol": 1e-4, "maxiter": 25}),
         )
-        x = np.asarray(admm.solve(), dtype=np.float64)
-        return x[top : top + g.shape[0], left : left + g.shape[1]]
+        return np.asarray(admm.solve(), np.float64)[top : top + g.shape[0], left : left + g.shape[1]]
 
     return channel
