@@ -403,11 +403,6 @@ def format_bytes(n: float) -> str:
     return f"{min(n, 1e300) / 1024**power:.4g} {('bytes', *(f'{letter}iB' for letter in 'KMGTPEZY'))[power]}"
 
 
-def freed(size: float) -> float:
-    """Bytes that a process keeps after it freed arrays of `size` bytes: glibc gives 32 MB or more back at once."""
-    return size if size < 1 << 25 else 0.0
-
-
 def require_memory(needed: int, xp: ModuleType, what: str, instead: str) -> None:
     """Raise InsufficientMemoryError, before anything is allocated, if `needed` bytes are not free.
 

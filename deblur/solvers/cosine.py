@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, freed, is_cupy
+from ..device import Array, Device, is_cupy
 from ..norms import combined
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
@@ -48,7 +48,7 @@ def memory(problem: Problem) -> float:
         return 2 * image + verification(problem)
     # The eigenvalues and the filter; the PSF's spectrum on the torus; of each frame the scene, and for Hf the
     # continued scene, its spectrum, and the same with zeros.
-    return (2 + problem.frames) * image + (1 + 3 * problem.frames) * torus + freed(torus)
+    return (2 + problem.frames) * image + (1 + 3 * problem.frames) * torus
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:

@@ -43,8 +43,8 @@ class Dense:
         return None
 
     def memory(self, problem: Problem) -> float:
-        """Bytes of the matrix, and of a second one for sweeps."""
-        return problem.blur.shape[0] ** 2 * problem.dtype.itemsize * (2 if self.name == "gauss-seidel" else 1)
+        """Bytes of the matrix, and of a second one: another order of its numbers, or what a solve changes."""
+        return problem.blur.shape[0] ** 2 * problem.dtype.itemsize * (1 if self.name == "cholesky" else 2)
 
     def prepare(self, problem: Problem) -> Factor:
         a = normal_matrix(problem.blur, problem.lam, problem.dtype, problem.device)

@@ -27,7 +27,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, freed, is_cupy
+from ..device import Array, Device, is_cupy
 from ..errors import SingularMatrixError
 from ..norms import combined
 from ..operators import torus_gpu
@@ -105,7 +105,7 @@ def verification(problem: Problem) -> float:
     # The PSF's spectrum; of each frame the scene, g − Hf, the spectrum in which Hᵀ of that lies, and λf, or what Hᵀ
     # folds back.
     each = scene + image + torus + (torus if problem.blur.boundary.continued else scene)
-    return torus + problem.frames * each + freed(torus)
+    return torus + problem.frames * each
 
 
 def regular_from(dtype: np.dtype, largest: float) -> float:
