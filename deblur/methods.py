@@ -137,7 +137,11 @@ class Method:
 
     def memory(self, problem: Problem) -> float:
         """Bytes that set-up and solve need at once."""
-        return self._solver.memory(self.carried(problem).linear_form)
+        needed = self._solver.memory(self.carried(problem).linear_form)
+        # "natural" centres the data on a scene; B and its transpose take two arrays. That of fft has a spectrum of HB.
+        image, scene, torus, *_ = problem.sizes
+        centred = problem.frames * (image + 3 * scene) + torus * problem.operator.boundary.wraps
+        return needed + centred * (problem.regularizer == "natural")
 
     def prepare(self, problem: Problem, asynchronous: bool = False) -> Factor:
         """Precompute all that does not depend on the image; if `asynchronous`, the caller must `synchronize` it."""

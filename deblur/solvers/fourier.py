@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike
 from ..device import Array, Device, get_xp
 from ..operators.blur import Blur
 from ..problem import Factor, Problem
-from .spectrum import SpectralFactor, Spectrum
+from .spectrum import SpectralFactor, Spectrum, memory as memory
 
 
 class FourierSpectrum(Spectrum):
@@ -67,13 +67,6 @@ def refuses(problem: Problem) -> str | None:
     if problem.blur.boundary.transform != "fourier":
         return f"it serves boundary 'periodic', not {problem.blur.boundary!r}"
     return None
-
-
-def memory(problem: Problem) -> float:
-    """Bytes of the verification, which takes more than the solve: see the terms."""
-    # The PSF's spectrum and the filter; of each frame the scene, g − Hf, and the spectrum and image of a product: all
-    # of one size, so that what is freed is used again.
-    return (2 + 4 * problem.frames) * problem.blur.shape[0] * problem.dtype.itemsize
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:

@@ -99,13 +99,19 @@ class SpectralFactor(Direct):
         return self._spectrum.hht(g, self._lam) if self._hht else self._spectrum.filtered(g, self._by)
 
 
+def memory(problem: Problem) -> float:
+    """Bytes of a spectrum, which is that of the PSF if H wraps, a filter, and what verifies a solution."""
+    return (2 - problem.blur.boundary.wraps) * problem.sizes[0] + verification(problem)
+
+
 def verification(problem: Problem) -> float:
-    """Bytes that a host takes beside a spectrum and the filter to verify volumes."""
+    """Bytes that are taken beside a spectrum and the filter to verify a solution."""
     image, scene, torus, *_ = problem.sizes
+    in_place = problem.axes == 3 and problem.device.gpu is None
     # The PSF's spectrum; of each frame the scene, g − Hf, the spectrum in which Hᵀ of that lies, and λf, or what Hᵀ
-    # folds back.
-    each = scene + image + torus + (torus if problem.blur.boundary.continued else scene)
-    return torus + problem.frames * each
+    # folds back; of images the continued scene of Hf and its spectrum, which is made with zeros, are more.
+    folded = torus + (image if in_place else torus) if problem.blur.boundary.continued else image + scene
+    return torus + problem.frames * (scene + torus + folded)
 
 
 def regular_from(dtype: np.dtype, largest: float) -> float:
