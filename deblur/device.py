@@ -417,13 +417,6 @@ def format_bytes(n: float) -> str:
     return f"{min(n, 1e300) / 1024**power:.4g} {('bytes', *(f'{letter}iB' for letter in 'KMGTPEZY'))[power]}"
 
 
-def freed(size: float) -> float:
-    """Return the bytes that a process keeps after it freed arrays of `size` bytes; glibc returns blocks of 32 MiB or
-    more.
-    """
-    return size if size < 1 << 25 else 0.0
-
-
 def require_memory(needed: int, xp: ModuleType, what: str, instead: str) -> None:
     """Raise InsufficientMemoryError, before anything is allocated, if `needed` bytes are not free.
 

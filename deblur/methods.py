@@ -138,7 +138,11 @@ class Method:
 
     def memory(self, problem: Problem) -> float:
         """Return the largest number of bytes that set-up and solve need at the same time."""
-        return self._solver.memory(self.carried(problem).linear_form)
+        needed = self._solver.memory(self.carried(problem).linear_form)
+        # "natural" centres the data on a scene; B and its transpose need two arrays, and that of fft a spectrum of HB.
+        image, scene, torus, *_ = problem.sizes
+        centred = problem.frames * (image + 3 * scene) + torus * problem.operator.boundary.wraps
+        return needed + centred * (problem.regularizer == "natural")
 
     def prepare(self, problem: Problem, asynchronous: bool = False) -> Factor:
         """Return the factor: all data that do not depend on the image. If `asynchronous`, the caller must `synchronize`

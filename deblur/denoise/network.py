@@ -128,7 +128,8 @@ def _noise(x: Array, sigma: float, near: Array, size: float) -> Array:
             y = _product(w[f"down{level}"], _apart(y))
             inside.append(None if is_cupy(x) else _apart(inside[level])[:1])
     for level in reversed(range(_LEVELS - 1)):
-        y = combined(levels[level], _together(_product(w[f"up{level}"], y)))
+        near = levels.pop()
+        y = combined(near, _together(_product(w[f"up{level}"], y)), out=near)
         y = _pairs(y, w, f"right{level}", inside[level])
     y = _conv3(combined(y, head), w["tail"], inside[0])
     return (_together(y)[0] if is_cupy(x) else _whole(y))[: x.shape[0], : x.shape[1]]

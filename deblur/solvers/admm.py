@@ -35,7 +35,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..device import Array, freed, require_memory
+from ..device import Array, require_memory
 from ..errors import ConvergenceError
 from ..normalization import Scale, shifted
 from ..norms import norms_of
@@ -65,16 +65,18 @@ def memory(problem: Problem) -> float:
     boxed = problem.bounds is not None or operator.boundary.dark or not regularizers
     split, parts = splits(operator), operator.parts if splits(operator) else 1
     whole = operator.boundary.continued or not (split or operator.shift_invariant)  # x is the scene itself
-    domain = scene if whole else torus
+    domain, w = scene if whole else torus, problem.fidelity.weights
     if gpu:
         # Two copies of each split's images, the data's split included; x, the next x, K x, the right-hand side, a
         # spectrum; K, |K|² and the step's inverse in frequency; the image and W. Volumes are updated by CuPy's array
         # operations, which need more whole arrays.
         arrays, each = (14, 4.0) if axes == 3 else (12, 2.0)
-        return frames * domain * (arrays + each * (sum(kinds) + 3 * (parts - 1)) + 2 * boxed) + freed(domain)
-    copies = 2 * (parts + sum(kinds) + boxed)
-    # The data, x, the right-hand side and two copies of each split's images; weights or a mask, and products.
-    held = frames * (image + (2 + copies) * domain + 3.2 * image * (problem.fidelity.weights is not None))
+        return frames * domain * (arrays + each * (sum(kinds) + 3 * (parts - 1)) + 2 * boxed)
+    copies = 1 + 2 * (parts + sum(kinds) + boxed)  # x and two copies of each split's images
+    # The right-hand side, x and its copies, after a search for λ also those at its end; the data, colours in two
+    # layouts, or hidden pixels cleared; weights or a mask, and products.
+    held = frames * (1 + copies * (1 + bool(problem.noise and regularizers))) * domain
+    held += frames * image * (1 + (frames > 1 or w is not None)) + (0 if w is None else 2.2 * w.nbytes)
     if not whole:
         held += (parts + 1 + (parts + 1) * split) * domain  # K, |K|² and the step's inverse, and the weights of parts
         step = 2.0 * (parts + 1) * frames * domain  # K x before and after, and spectra
@@ -85,8 +87,8 @@ def memory(problem: Problem) -> float:
         step = frames * ((7.2 if iterates else 2) * domain + product) + 0.8 * domain * iterates
     # For each core a block with a border, its differences, the relaxed and new copies, and the proximal map's arrays.
     each = max(2 * parts, sum(kinds) + 2 * max(kinds)) + 3
-    copied = frames * parts * domain + min(cores() * min(1 << 19, domain), frames * domain) * each
-    return held + max(step, copied) + freed(domain)
+    copied = frames * parts * domain + min(cores() << 19, frames * domain) * each
+    return held + max(step, copied)
 
 
 def prepare(problem: Problem) -> Admm:
@@ -137,12 +139,10 @@ class Admm:
         """
         domain = self.domain
         frames, gpu = math.prod(g.shape[:2]), problem.device.gpu
-        require_memory(
-            int(memory(replace(problem, frames=frames))) - (0 if gpu is None else pool(gpu).nbytes),
-            problem.xp,
-            f"ADMM on {frames} frame(s) of {' x '.join(map(str, domain.shape))}",
-            "restore the frames one by one, or tiles of the image that overlap by the PSF's size",
-        )
+        needed = int(memory(replace(problem, frames=frames))) - (0 if gpu is None else pool(gpu).nbytes)
+        what = f"ADMM on {frames} frame(s) of {' x '.join(map(str, domain.shape))}"
+        instead = "restore the frames one by one, or tiles of the image that overlap by the PSF's size"
+        require_memory(needed, problem.xp, what, instead)
         if admm_gpu.serves(domain, problem, g):
             with admm_gpu.steps(domain, problem, g, held) as steps:
                 yield steps

@@ -199,6 +199,7 @@ class Border:
         taps = np.stack([line[m - 1 - k : m - 1 - k + 2 * e] for k in range(m)])  # (m, 2 e, scene)
         h = xp.tensordot(fft.rfft(xp.asarray(psf), n=along, axis=1).T, xp.asarray(taps), 1)
         a = h @ xp.ascontiguousarray(h.conj().transpose(0, 2, 1))
+        del h
         a[:, xp.arange(2 * e), xp.arange(2 * e)] += self.lam
         kernel = xp.ascontiguousarray(fft.ifft(1 / symbol, axis=0).T)  # (frequency, lag)
         rows, sources = np.r_[: 2 * e, n - 2 * e : n], np.r_[:e, n - e : n]

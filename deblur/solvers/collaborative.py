@@ -60,7 +60,7 @@ from ..norms import combined, norms_of, squares, total
 from ..operators.torus import Torus
 from ..problem import Factor, Problem, Solution, Stop
 from ..terms import DataFidelity
-from ..threads import all_cores
+from ..threads import all_cores, cores
 from ..vector_ops import Systems
 from . import admm, cosine, fourier, kronecker, quadratic, sine
 from .noise import noise_variance
@@ -103,8 +103,9 @@ def refuses(problem: Problem) -> str | None:
 
 
 def memory(problem: Problem) -> float:
-    """Return the bytes of the pilot's solve or of a pass over the patches, whichever needs more."""
-    return max(admm.memory(pilot_problem(problem)), quadratic.memory(_inverse_problem(problem.computed_in(np.float32))))
+    """Return the bytes of the pilot, which stays, and of the network: 144 numbers a pixel, and 5 MB for each core."""
+    network = 4.5 * 32 * math.prod(problem.operator.scene_shape) + cores() * (5 << 20)
+    return admm.memory(pilot_problem(problem)) + network
 
 
 def prepare(problem: Problem) -> Collaborative:

@@ -21,12 +21,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, freed, is_cupy
+from ..device import Array, Device, is_cupy
 from ..norms import combined
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
 from ..problem import Factor, Problem
-from .spectrum import SpectralFactor, Spectrum, quadrant, symbol_at, verification
+from .spectrum import SpectralFactor, Spectrum, memory as memory, quadrant, symbol_at
 
 
 def refuses(problem: Problem) -> str | None:
@@ -39,16 +39,6 @@ def refuses(problem: Problem) -> str | None:
             "origin (Ng, Chan & Tang 1999); point symmetry alone is not enough"
         )
     return None
-
-
-def memory(problem: Problem) -> float:
-    """Return the bytes of the verification, which needs more than the solve."""
-    image, _, torus, *_ = problem.sizes
-    if problem.axes == 3 and problem.device.gpu is None:
-        return 2 * image + verification(problem)
-    # The eigenvalues and the filter; the PSF's spectrum on the torus; for each frame the scene and, for H f, the
-    # continued scene, its spectrum and a copy padded with zeros.
-    return (2 + problem.frames) * image + (1 + 3 * problem.frames) * torus + freed(torus)
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:

@@ -43,8 +43,8 @@ class Dense:
         return None
 
     def memory(self, problem: Problem) -> float:
-        """Return the bytes of the matrix, and of a copy for sweeps."""
-        return problem.blur.shape[0] ** 2 * problem.dtype.itemsize * (2 if self.name == "gauss-seidel" else 1)
+        """Return the bytes of the matrix and, except for "cholesky", of a second one: a copy for sweeps or a solve."""
+        return problem.blur.shape[0] ** 2 * problem.dtype.itemsize * (1 if self.name == "cholesky" else 2)
 
     def prepare(self, problem: Problem) -> Factor:
         a = normal_matrix(problem.blur, problem.lam, problem.dtype, problem.device)

@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike
 from ..device import Array, Device, get_xp
 from ..operators.blur import Blur
 from ..problem import Factor, Problem
-from .spectrum import SpectralFactor, Spectrum
+from .spectrum import SpectralFactor, Spectrum, memory as memory
 
 
 class FourierSpectrum(Spectrum):
@@ -67,13 +67,6 @@ def refuses(problem: Problem) -> str | None:
     if problem.blur.boundary.transform != "fourier":
         return f"it serves boundary 'periodic', not {problem.blur.boundary!r}"
     return None
-
-
-def memory(problem: Problem) -> float:
-    """Return the bytes of the verification, which needs more than the solve."""
-    # The PSF's spectrum and the filter; for each frame the scene, g − Hf, and the spectrum and image of a product. All
-    # have one size, so freed memory is used again.
-    return (2 + 4 * problem.frames) * problem.blur.shape[0] * problem.dtype.itemsize
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:

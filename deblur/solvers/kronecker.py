@@ -66,12 +66,10 @@ def refuses(problem: Problem) -> str | None:
 
 def memory(problem: Problem) -> float:
     """Return the bytes of the decompositions and of arrays of the scene's size."""
-    frames, (image, scene, torus, *_) = problem.frames, problem.sizes
+    image, scene, *_ = problem.sizes
     squares = 6 * sum(n * n for n in problem.blur.scene_shape) * problem.dtype.itemsize
-    if problem.axes == 3 and problem.device.gpu is None:  # centred data need two more scenes
-        return squares + 2 * image + 2 * frames * scene * problem.blur.boundary.open + verification(problem)
-    # The PSF's spectrum is needed to verify a volume.
-    return squares + (2 + 4 * frames) * scene + (scene + torus) * (problem.axes == 3)
+    # Centred data need two more scenes.
+    return squares + 2 * image + 2 * problem.frames * scene * problem.blur.boundary.open + verification(problem)
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:

@@ -61,7 +61,7 @@ import math
 
 import numpy as np
 
-from ..device import Array, asnumpy, freed
+from ..device import Array, asnumpy
 from ..linalg.krylov import cg
 from ..norms import combined, norms_of
 from ..operators.blur import Blur
@@ -96,15 +96,17 @@ def memory(problem: Problem) -> float:
         # x, r, p, and the spectrum and image of a product; the scene on which the data are centred. A GPU holds some of
         # them already when it squares a spectrum in double precision.
         early = 2 * torus * (blur.boundary.open and problem.device.gpu is not None)
-        return 2 * torus + problem.frames * (4 * image + 2 * torus + scene * blur.boundary.open) + freed(torus) + early
-    n1, n2 = torus_of(blur)
-    e1, e2 = depth_of(blur)
-    border = 2 * (e1 * n2 + e2 * n1)
-    return (
-        (4.0 * 8 + 8 * problem.frames * size) * n1 * n2
-        + 400 * max(n2 * e1**2, n1 * e2**2)  # the matrices of one pair of bands while they are set up
-        + min(problem.frames * _RESTART * border * size, _BASIS_BYTES)
-    )
+        return 2 * torus + problem.frames * (4 * image + 2 * torus + scene * blur.boundary.open) + early
+    (n1, n2), (e1, e2), frames, image = torus_of(blur), depth_of(blur), problem.frames, problem.sizes[0]
+    first, last = (4.0 * (n // 2 + 1) * e**2 for n, e in ((n2, e1), (n1, e2)))
+    inverses = 2 * size * (first + last)
+    # In complex float64 A, M on the edges, which are twice as wide, and G, whole and in halves.
+    systems = max(80 * first, 2 * size * first + 80 * last) + 16.0 * n1 * n2
+    border, most = 2 * (e1 * blur.image_shape[1] + e2 * blur.image_shape[0]), problem.stop.max_iterations or _RESTART
+    # The basis; of each frame the data and what they are centred on, r, z and the scene, and a product on this torus.
+    basis = min(frames * (min(most, _RESTART) + 5) * border * size, _BASIS_BYTES)
+    iterating = inverses + basis + frames * (7 * image + 3.0 * n1 * n2 * size)
+    return max(systems, iterating) + 2.5 * n1 * n2 * size
 
 
 def prepare(problem: Problem) -> Factor:

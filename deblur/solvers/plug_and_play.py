@@ -33,14 +33,17 @@ from .splits import Steps
 _FIRST, _FALL, _ITERATIONS = 0.5, 16, 40
 _ENOUGH = 0.05  # relative residual and change that count as converged at the last strength
 
-memory = admm.memory
-
 
 def refuses(problem: Problem) -> str | None:
     """Return None if the method serves the problem, else the reason in words."""
     if problem.denoiser is None:
         return "it needs a denoiser (denoiser=..., a function of an image and the noise's standard deviation)"
     return None if problem.lam > 0 else "λ sets the denoiser's strength and must be above 0"
+
+
+def memory(problem: Problem) -> float:
+    """Bytes of ADMM, and of what a denoiser takes: four scenes, and places and sums of `deblur.denoise.patches`."""
+    return admm.memory(problem) + 4 * problem.frames * problem.sizes[1] + 26 * math.prod(problem.operator.scene_shape)
 
 
 def prepare(problem: Problem) -> PlugAndPlay:

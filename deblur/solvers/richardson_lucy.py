@@ -63,7 +63,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, freed, random_signs
+from ..device import Array, random_signs
 from ..kernels import pixelwise
 from ..norms import combined, contiguous, largest, norms, total as sum_of
 from ..operators.blur import Blur
@@ -114,7 +114,7 @@ def memory(problem: Problem) -> float:
         return frames * (2 * scene + torus + image) + product + (1 + gpu) * scene + kept
 
     # Two copies of the frames without their hidden pixels, W and its mask.
-    held = 4.0 * problem.frames * image * (problem.fidelity.weights is not None) + freed(torus)
+    held = 4.0 * problem.frames * image * (problem.fidelity.weights is not None)
     final = run(1, scene, torus, image, folded) + (9 - 2 * (axes == 3)) * scene * problem.stop.consensus
     final += (problem.frames - 1) * (scene + (1.2 if gpu else 5.2) * image)
     if problem.stop.rtol is not None:

@@ -27,7 +27,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, freed, is_cupy
+from ..device import Array, Device, is_cupy
 from ..errors import SingularMatrixError
 from ..norms import combined
 from ..operators import torus_gpu
@@ -105,13 +105,19 @@ class SpectralFactor(Direct):
         return self._spectrum.hht(g, self._lam) if self._hht else self._spectrum.filtered(g, self._by)
 
 
+def memory(problem: Problem) -> float:
+    """Bytes of a spectrum, which is that of the PSF if H wraps, a filter, and what verifies a solution."""
+    return (2 - problem.blur.boundary.wraps) * problem.sizes[0] + verification(problem)
+
+
 def verification(problem: Problem) -> float:
-    """Return the bytes that a host needs besides spectrum and filter to verify volumes."""
+    """Return the bytes that verifying a solution needs besides a spectrum and the filter."""
     image, scene, torus, *_ = problem.sizes
+    in_place = problem.axes == 3 and problem.device.gpu is None
     # The PSF's spectrum; for each frame the scene, g − Hf, the spectrum that becomes Hᵀ(g − Hf), and λf or the part
-    # that Hᵀ folds back.
-    each = scene + image + torus + (torus if problem.blur.boundary.continued else scene)
-    return torus + problem.frames * each + freed(torus)
+    # that Hᵀ folds back. Images also need the continued scene and its spectrum.
+    folded = torus + (image if in_place else torus) if problem.blur.boundary.continued else image + scene
+    return torus + problem.frames * (scene + torus + folded)
 
 
 def regular_from(dtype: np.dtype, largest: float) -> float:
