@@ -50,10 +50,8 @@ class Method:
         Description in one line.
     module : str
         The module below `deblur.solvers` with `refuses`, `memory` and `prepare`; by default it has the method's name.
-    iterative : bool
-        True if it stops at a tolerance.
-    linear : bool
-        True if it solves only the linear formula: least squares with the regularizer ‖f‖².
+    iterative, linear : bool
+        True if it stops at a tolerance; if it solves only the linear formula: least squares with the regularizer ‖f‖².
     shift_invariant : bool
         True if it needs a blur by one PSF.
     automatic : bool
@@ -145,9 +143,7 @@ class Method:
         return needed + centred * (problem.regularizer == "natural")
 
     def prepare(self, problem: Problem, asynchronous: bool = False) -> Factor:
-        """Return the factor: all data that do not depend on the image. If `asynchronous`, the caller must `synchronize`
-        it.
-        """
+        """Return all data that do not depend on the image. If `asynchronous`, the caller must `synchronize` them."""
         carried = self.carried(problem)
         made = self._solver.prepare(carried.linear_form)
         if not asynchronous:

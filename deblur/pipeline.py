@@ -52,7 +52,7 @@ class Deblurrer:
 
     The first image decides the boundary if none is named, the method, and λ and the noise if a rule chooses λ. These
     decisions are kept for later images, with all data that they need (factors, spectra, the domain of an iteration).
-    Call `tune` to decide from a particular image instead. Several threads may share one Deblurrer, and it can be pickled.
+    Call `tune` to decide from a particular image instead. A Deblurrer can be shared by threads, and pickled.
 
     Parameters
     ----------

@@ -148,8 +148,8 @@ def filter2matrix(
     h : (m, n) array
         The PSF, odd or even, square or not. A PSF with one axis blurs lines, with three volumes.
     rowsf, colsf : int
-        Size of the scene f in pixels. `rowsf` may be its shape, (rows, columns), or the length of a line; for volumes it
-        must be the shape.
+        Size of the scene f in pixels. `rowsf` may be its shape, (rows, columns), or the length of a line; for volumes
+        it must be the shape.
     rowsg, colsg : int, optional
         Size of the image g in pixels; by default that of f. If g is larger by
         the PSF's size less one, this is the 'full' convolution; if g is smaller
