@@ -11,13 +11,19 @@ import numpy as np
 from .device import Array, asnumpy
 from .errors import warn
 from .frames import ALL, Frames
+from .image.light import srgb, unbent
 from .masks import saturated
+from .methods import METHODS
+from .normalized_image import pixel_weights
 from .norms import alike, largest, squares, total
 from .operators.blur import Blur
-from .problem import Stop
+from .problem import Problem, Stop
 from .psf.checking import defect, mismatch
 from .request import Request
 from .result import Result, Status
+from .solvers.noise import psf_noise
+from .solvers.start import filled
+from .terms import DataFidelity
 from .tuning.boundary import AGAINST, TESTED, evidence
 
 
@@ -81,9 +87,56 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     return math.sqrt(float(squares(off)) / float(total(found.astype(np.float32)))) > 0.07 * top
 
 
-def _window(frames: Frames, request: Request, found: Array) -> tuple[slice, ...] | None:
-    """The 512 x 512 pixels of a large picture on the CPU that best hold pixels found and others; None for all."""
-    blur, sides = request.problem.operator.shift_invariant, [min(n, 512) for n in frames.space]
+def as_light(frames: Frames, request: Request) -> tuple[Frames, str]:
+    """The frames such that a blur keeps the sum of their numbers, and words for it; as they are, if nothing shows that
+    light was blurred, and the curve of sRGB then applied to it.
+
+    Some steps of Richardson-Lucy restore one scene from the numbers, and one, l, from light. Let c be the curve. The
+    numbers have to be much nearer to c(H l) than to what H makes of the other scene: in the mean, weighed by how far
+    H c(l) and c(H l) are apart, and by the median over the tenth of the pixels where these are farthest apart. The
+    frames plus H c(l) − c(H l) then are what H makes of numbers.
+
+    Of 400 draws of numbers that were blurred, with and without lamps, JPEG and an error of the PSF, where an ε is read
+    off, no median distance is less than 0.86 times the other one.
+    """
+    blur = request.problem.operator.shift_invariant
+    if blur is None or not request.may_be_curved or frames.extent[0] > 1:
+        return frames, ""
+    g = frames.data
+    weights = pixel_weights(request, frames, g)[0]
+    if not 0 <= g.min() <= g.max() <= 1 or not psf_noise(filled(g, weights), blur.psf).psf_error:
+        return frames, ""
+    shown = np.broadcast_to(1.0 if weights is None else weights, g.shape)
+
+    def blurred(at: tuple[slice, ...], before: Callable[[Array], Array], after: Callable[[Array], Array]) -> Array:
+        part = before(g[at])
+        operator = Blur(blur.psf / blur.dc_gain, part.shape[2:], "unknown", origin=blur.origin)
+        fidelity, few = DataFidelity("poisson", weights=shown[at]), Stop(rtol=1e-9, max_iterations=15)
+        posed = Problem(operator, 0.0, "tv", fidelity, dtype=g.dtype, stop=few)
+        scene = METHODS["richardson-lucy"].prepare(posed).solve(part).scene
+        return np.stack([after(operator.forward(scene)), operator.forward(after(scene))])
+
+    at = _window(frames, request, g >= 0.5 * g.max(), 256) or ALL
+    (seen, apart), (plain, _) = blurred(at, unbent, srgb), blurred(at, np.asarray, np.asarray)
+    size = abs(apart - seen) * (shown[at] > 0)
+    most = size >= np.quantile(size, 0.9)
+
+    def far(image: Array) -> np.ndarray:
+        off = abs(g[at] - image)
+        return np.array([np.median(off[most]), (size * off).mean()])
+
+    ratio = float((far(seen) / np.maximum(far(plain), np.finfo(g.dtype).tiny)).max())
+    if ratio >= 0.8:
+        return frames, ""
+    seen, apart = (seen, apart) if at is ALL else blurred(ALL, unbent, srgb)
+    words = f"a blur of light, then the curve of sRGB, leaves {ratio:.2g} of what a blur of the numbers leaves "
+    words += "unexplained: they were changed to what a blur makes of numbers (gamma='linear' keeps them); "
+    return frames.replaced(np.maximum(g + (apart - seen) * (shown > 0), 0)), words
+
+
+def _window(frames: Frames, request: Request, found: Array, most: int = 512) -> tuple[slice, ...] | None:
+    """The window of a large picture on the CPU that best holds pixels found and others; None for all."""
+    blur, sides = request.problem.operator.shift_invariant, [min(n, most) for n in frames.space]
     (rows, high), (cols, wide) = ((n // side, side) for n, side in zip(frames.space, sides, strict=True))
     if frames.device.gpu is not None or blur is None or rows * cols < 4 or max(blur.psf.shape) > 128:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -201,20 +202,26 @@ class Frames:
             hide.append(self._like_image(xp.asarray(unwrapped(mask, "mask")), "mask"))
         for part in hide:
             img = xp.where(part, img.dtype.type(0), img)
-        self.gamma = gamma
-        if gamma is not None:
+        self.gamma = None if gamma == "linear" else gamma
+        if self.gamma is not None:
             check_levels(img)
         self._largest: float | None = None
         if img.dtype.kind == "f":
             self._largest = largest(img)
             if not math.isfinite(self._largest):
                 check_finite(img, "the image")
-        self._raw = self._axes.split(img)
+        self._given = self._raw = self._axes.split(img)
         self.extent, self.device = self._raw.shape, Device.of(img)
         self.count = math.prod(self.extent[:2])
         least, most = float(np.finfo(self.dtype).tiny), float(np.finfo(self.dtype).max)
         if img.dtype.itemsize > self.dtype.itemsize and self._largest and not least <= self._largest <= most:
             raise ValueError(f"{self.dtype} holds no image of the size {self._largest:.3g}: scale it, or use float64")
+
+    def replaced(self, data: Array) -> Frames:
+        """The frames with other numbers, shaped like `data`."""
+        other = copy.copy(self)
+        other._raw, other._largest = data, largest(data)
+        return other
 
     @property
     def data(self) -> Array:
@@ -235,7 +242,7 @@ class Frames:
 
     def given_part(self, at: Part) -> Array:
         """Some of the frames as they came."""
-        return self._raw[at]
+        return self._given[at]
 
     def parts(self, most: int) -> list[Part]:
         """The frames in parts of at most so many pixels, or of one frame and colour."""

@@ -134,13 +134,18 @@ class Options(TypedDict, total=False):
         For ``"pnp"``: ``denoiser(image, sigma)`` returns `image` without noise
         of standard deviation `sigma`; (P, Q), or (P, Q, C) for colour. Or a
         name in `deblur.denoise.denoisers`; by default ``"collaborative"``.
-    gamma : {"srgb"}, optional
+    gamma : {"srgb", "linear"}, optional
         The curve between the image's numbers and light, as in the files of
-        cameras and telephones: it is undone, the light restored, and the
-        curve applied again. By default numbers are restored as they are, which
-        is right for images that a program blurred. Integers of 8 and 16 bits,
-        or floats from 0 to 1. Noise, bounds, background, delta, λ and the
-        diagnostics then refer to light, from 0, black, to 1, white.
+        cameras and telephones: with ``"srgb"`` it is undone, the light
+        restored, and the curve applied again. Integers of 8 and 16 bits, or
+        floats from 0 to 1. Noise, bounds, background, delta, λ and the
+        diagnostics then refer to light, from 0, black, to 1, white. With
+        ``"linear"`` numbers are restored as they are, which is right for
+        images that a program blurred. So they are by default, unless the image
+        shows that light was blurred: `solve` and `reconstruct` then first
+        change them to what the blur makes of numbers (``docs/worth.md``), on a
+        CPU, where a rule chooses λ and noise, weights, `psf_error`, data and
+        background are left out. The result's `checks` say so.
     psfs : array, (array, positions) or PSFMap, optional
         A PSF that varies across the picture, instead of `psf`: (R, S, m, n)
         on an even grid, as a `deblur.psf.PSFMap` has them, or (K, m, n) with

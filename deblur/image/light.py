@@ -7,8 +7,8 @@ import numpy as np
 from ..device import Array, as_real, get_xp, unwrapped
 from .arrays import as_float
 
-#: Names of the curves that ``gamma=`` takes.
-GAMMAS = ("srgb",)
+#: Names of the curves that ``gamma=`` takes; "linear" is none.
+GAMMAS = ("srgb", "linear")
 
 
 def linear_light(image: Array) -> Array:
