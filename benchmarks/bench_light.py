@@ -38,9 +38,9 @@ SHOWN = ("camera", "disk 7", "PNG")  # what docs/light.png shows
 
 LIGHT = {"method": "tv", "gamma": "srgb"}
 WAYS: dict[str, dict[str, Any]] = {
-    "auto, numbers": {},
+    "auto, numbers": {"gamma": "linear"},
     "auto, light": {"gamma": "srgb"},
-    "tv, numbers": {"method": "tv"},
+    "tv, numbers": {"method": "tv", "gamma": "linear"},
     "tv, light": LIGHT,
     "tv, light, hidden": LIGHT | {"mask": "saturated"},
     "tv, light, hidden, not negative": LIGHT | {"mask": "saturated", "bounds": "nonnegative"},

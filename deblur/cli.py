@@ -128,7 +128,7 @@ def reconstruct(args: argparse.Namespace) -> int:
     --prior : {auto, zero, smooth, natural}
     --mask : mask
     --weights : weights
-    --gamma : {srgb}
+    --gamma : {srgb, linear}
     --data : {gaussian, poisson, l1, huber}
     --bounds : bounds
     --background : brightness

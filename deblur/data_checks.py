@@ -11,13 +11,19 @@ import numpy as np
 from .device import Array, asnumpy
 from .errors import warn
 from .frames import ALL, Frames
+from .image.light import srgb, unbent
 from .masks import saturated
+from .methods import METHODS
+from .normalized_image import pixel_weights
 from .norms import alike, largest, squares, total
 from .operators.blur import Blur
-from .problem import Stop
+from .problem import Problem, Stop
 from .psf.checking import defect, mismatch
 from .request import Request
 from .result import Result, Status
+from .solvers.noise import psf_noise
+from .solvers.start import filled
+from .terms import DataFidelity
 from .tuning.boundary import AGAINST, TESTED, evidence
 
 
@@ -82,11 +88,55 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     return math.sqrt(float(squares(off)) / float(total(found.astype(np.float32)))) > 0.07 * top
 
 
-def _window(frames: Frames, request: Request, found: Array) -> tuple[slice, ...] | None:
-    """Return the 512 x 512 window of a large image on the CPU that best mixes clipped and other pixels; None for the
-    whole image.
+def as_light(frames: Frames, request: Request) -> tuple[Frames, str]:
+    """Return frames for which the blur keeps the sum of the numbers, and a sentence about the change.
+
+    The frames are returned as they are, without a sentence, unless the image shows that light was blurred and the curve
+    c of sRGB was applied afterwards. Two scenes are restored by a few steps of Richardson-Lucy: one from the numbers,
+    and one, l, from the light. The image shows it if the numbers are much nearer to c(H l) than to the blurred scene of
+    the numbers. Two distances must agree: the mean, weighted by |H c(l) − c(H l)|, and the median over the tenth of the
+    pixels where that weight is largest. The changed frames are g + H c(l) − c(H l).
+
+    In 400 draws of blurred numbers with an ε above 0 (with and without lamps, JPEG and an error of the PSF) no median
+    distance is less than 0.86 times the other one.
     """
-    blur, sides = request.problem.operator.shift_invariant, [min(n, 512) for n in frames.space]
+    blur, xp = request.problem.operator.shift_invariant, request.problem.xp
+    if blur is None or not request.may_be_curved or frames.extent[0] > 1:
+        return frames, ""
+    g = frames.data
+    weights = pixel_weights(request, frames, g)[0]
+    if not 0 <= g.min() <= g.max() <= 1 or not psf_noise(filled(g, weights), blur.psf).psf_error:
+        return frames, ""
+    shown = xp.broadcast_to(xp.asarray(1.0 if weights is None else weights, g.dtype), g.shape)
+
+    def blurred(at: tuple[slice, ...], before: Callable[[Array], Array], after: Callable[[Array], Array]) -> Array:
+        part = before(g[at])
+        h = Blur(blur.psf / blur.dc_gain, part.shape[2:], "unknown", origin=blur.origin)
+        fidelity, few = DataFidelity("poisson", weights=shown[at]), Stop(rtol=1e-9, max_iterations=15)
+        posed = Problem(h, 0.0, "tv", fidelity, dtype=g.dtype, device=frames.device, stop=few)
+        scene = METHODS["richardson-lucy"].prepare(posed).solve(part).scene
+        return xp.stack([after(h.forward(scene)), h.forward(after(scene))])
+
+    at = _window(frames, request, g >= 0.5 * g.max(), 256) or ALL
+    (seen, apart), (plain, _) = blurred(at, unbent, srgb), blurred(at, xp.asarray, xp.asarray)
+    size = abs(apart - seen) * (shown[at] > 0)
+    most = size >= xp.quantile(size, 0.9)
+    (near, middle), (far, median) = (
+        (float((size * off).mean()), float(xp.median(off[most]))) for off in (abs(g[at] - seen), abs(g[at] - plain))
+    )
+    if not (near < 0.8 * far and middle < 0.8 * median):
+        return frames, ""
+    seen, apart = (seen, apart) if at is ALL else blurred(ALL, unbent, srgb)
+    words = (
+        f"a blur of light, then the curve of sRGB, leaves {near / far:.2g} of the residual of a blur of the numbers: "
+    )
+    words += "the numbers were changed to those of such a blur (gamma='linear' keeps them); "
+    return frames.replaced(xp.maximum(g + (apart - seen) * (shown > 0), 0)), words
+
+
+def _window(frames: Frames, request: Request, found: Array, most: int = 512) -> tuple[slice, ...] | None:
+    """Return the window of a large image on the CPU that best mixes found and other pixels, or None for all."""
+    blur, sides = request.problem.operator.shift_invariant, [min(n, most) for n in frames.space]
     (rows, high), (cols, wide) = ((n // side, side) for n, side in zip(frames.space, sides, strict=True))
     if frames.device.gpu is not None or blur is None or rows * cols < 4 or max(blur.psf.shape) > 128:
         return None

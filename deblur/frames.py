@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -223,20 +224,26 @@ class Frames:
             hide.append(self._like_image(xp.asarray(unwrapped(mask, "mask")), "mask"))
         for part in hide:
             img = xp.where(part, img.dtype.type(0), img)
-        self.gamma = gamma
-        if gamma is not None:
+        self.gamma = None if gamma == "linear" else gamma
+        if self.gamma is not None:
             check_levels(img)
         self._largest: float | None = None
         if img.dtype.kind == "f":
             self._largest = largest(img)
             if not math.isfinite(self._largest):
                 check_finite(img, "the image")
-        self._raw = self._axes.split(img)
+        self._given = self._raw = self._axes.split(img)
         self.extent, self.device = self._raw.shape, Device.of(img)
         self.count = math.prod(self.extent[:2])
         least, most = float(np.finfo(self.dtype).tiny), float(np.finfo(self.dtype).max)
         if img.dtype.itemsize > self.dtype.itemsize and self._largest and not least <= self._largest <= most:
             raise ValueError(f"{self.dtype} cannot hold values of size {self._largest:.3g}: scale them, or use float64")
+
+    def replaced(self, data: Array) -> Frames:
+        """Return the frames with other numbers (k, c, *space)."""
+        other = copy.copy(self)
+        other._raw, other._largest = data, largest(data)
+        return other
 
     @property
     def data(self) -> Array:
@@ -257,7 +264,7 @@ class Frames:
 
     def given_part(self, at: Part) -> Array:
         """Return some of the frames in the dtype and unit of the image."""
-        return self._raw[at]
+        return self._given[at]
 
     def parts(self, most: int) -> list[Part]:
         """Split the frames into parts of at most `most` pixels each, but at least one frame of one colour."""

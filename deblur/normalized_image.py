@@ -84,7 +84,7 @@ class NormalizedImage:
                 g = seen = problem.xp.where(given_weights > 0, g, 0)
                 self.scale = Scale.of(problem, seen)
             g = _normalized(g, self.scale, problem)
-            weights, self.mask, weight = _weights(request, frames, g)
+            weights, self.mask, weight = pixel_weights(request, frames, g)
             self.scale = Scale.of(problem, seen, weight)
         self.problem = problem = self.scale.near(problem)
         self.noise = None if request.noise is None else shifted(float(request.noise), -self.scale.image)
@@ -167,7 +167,7 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     # At most about 64 frames of a stack are enough.
     few = bare and not background
     g = frames.levels[:: 1 + len(frames.levels) // 32] if few else frames.data
-    weights = None if bare else _weights(request, frames, g)[0]
+    weights = None if bare else pixel_weights(request, frames, g)[0]
     g = g - g.dtype.type(background) if background else g
     boundary, reason, evidence = find_boundary(blur, g, weights, request.candidates)
     if SAFE not in request.candidates and evidence < -AGAINST:
@@ -179,7 +179,7 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     return request.under(boundary, reason)
 
 
-def _weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, Array | None, float]:
+def pixel_weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, Array | None, float]:
     """Return weights, mask and the factor by which the given weights were divided, in shapes that broadcast to `g`.
 
     The weights are 0 at hidden pixels and have the mean 1 elsewhere. Weights and mask are None if neither is given.

@@ -143,14 +143,19 @@ class Options(TypedDict, total=False):
         (P, Q), or (P, Q, C) for colour, without its noise of standard deviation
         `sigma`. It may also be a name in `deblur.denoise.denoisers`; by default
         it is ``"collaborative"``.
-    gamma : {"srgb"}, optional
+    gamma : {"srgb", "linear"}, optional
         The tone curve between light and the image's numbers, as in the files of
-        cameras and telephones. The curve is undone, the light is restored, and
-        the curve is applied again. By default the numbers are restored without
-        a curve, which is right for images that a program blurred. A curve needs
-        integers of 8 or 16 bits, or floats from 0 to 1. Noise, bounds,
-        background, delta, λ and the diagnostics then refer to light, from 0
-        (black) to 1 (white).
+        cameras and telephones. With ``"srgb"`` the curve is undone, the light
+        is restored, and the curve is applied again. A curve needs integers of
+        8 or 16 bits, or floats from 0 to 1. Noise, bounds, background, delta, λ
+        and the diagnostics then refer to light, from 0 (black) to 1 (white).
+        With ``"linear"`` the numbers are restored without a curve, which is
+        right for images that a program blurred. By default they are, too,
+        unless the image shows that light was blurred: `solve` and `reconstruct`
+        then first change the numbers to those of a blur of numbers
+        (``docs/worth.md``). They look for it if a rule chooses λ, and noise,
+        weights, `psf_error`, data and background are not given. The result's
+        ``checks`` say so.
     psfs : array, (array, positions) or PSFMap, optional
         A PSF that varies across the image, in place of `psf`: either (R, S, m,
         n) on an even grid, as in a `deblur.psf.PSFMap`, or (K, m, n) with the

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Unpack
 
-from .data_checks import check_frames, is_clipped, with_checks
+from .data_checks import as_light, check_frames, is_clipped, with_checks
 from .device import CPU, Array, Device
 from .errors import check_dtype, check_flags
 from .frames import Frames, space_of
@@ -365,7 +365,9 @@ def solve_into(
             result = solve_into(into, img, psf, lam, options, check=check, kept=kept, **axes)
             return replace(result, checks=f"pixels that the sensor clipped are hidden; {result.checks}")
         if kept is None or isinstance(request.lam, str):
-            return Deblurrer._of(request)._solve(frames, check, into, one_image=True)
+            frames, words = as_light(frames, request)
+            result = Deblurrer._of(request)._solve(frames, check, into, one_image=True)
+            return replace(result, checks=words + result.checks)
         check_frames(frames, request)
         request = detect_boundary(request, frames)
         key = frames.space, frames.dtype, frames.masked is None, str(request.problem.operator.boundary)

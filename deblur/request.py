@@ -117,6 +117,14 @@ class Request:
         return free and problem.fidelity.name == "gaussian" and (not self.linear or (plain and not problem.inverse))
 
     @property
+    def may_be_curved(self) -> bool:
+        """True if the image may show that its numbers are light behind a tone curve: nothing is given in numbers."""
+        o, problem = self.options, self.problem
+        given = any(o[name] is not None for name in ("gamma", "noise", "psf_error", "weights", "data"))
+        free = not given and problem.axes == 2 and problem.operator.nonnegative
+        return free and not o["background"] and isinstance(self.lam, str)
+
+    @property
     def rule(self) -> float | str:
         """λ, or its rule for this problem."""
         if not isinstance(self.lam, str):

@@ -7,8 +7,8 @@ import numpy as np
 from ..device import Array, as_real, get_xp, unwrapped
 from .arrays import as_float
 
-#: Names of the tone curves that ``gamma=`` accepts.
-GAMMAS = ("srgb",)
+#: Names of the tone curves that ``gamma=`` accepts; "linear" is none.
+GAMMAS = ("srgb", "linear")
 
 
 def linear_light(image: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 
@@ -25,18 +25,12 @@ def power_of(g: Array, side: int, windows: Sequence[int]) -> np.ndarray:
     window = outer(*[device.xp.asarray((taper / np.linalg.norm(taper)).astype(dtype))] * 2)
     starts = [np.rint(np.linspace(0, n - side, k)).astype(int) for n, k in zip(g.shape[-2:], windows, strict=True)]
     at = [*product(g.reshape(-1, *g.shape[-2:])[:3], *starts)]
-    parts = (combined(frame[top : top + side, left : left + side], by=window) for frame, top, left in at)
-    return asnumpy(summed_power(Torus((side, side), device), parts)).astype(np.float64).reshape(side, -1) / len(at)
-
-
-def summed_power(torus: Torus, images: Iterable[Array]) -> Array:
-    """Return the summed power of images, which may be destroyed, at a half spectrum's frequencies, (n, 1)."""
-    power = None
-    for image in images:
-        spectrum = torus.analyse(image, True)
+    torus, power = Torus((side, side), device), None
+    for frame, top, left in at:
+        spectrum = torus.analyse(combined(frame[top : top + side, left : left + side], by=window), True)
         for part in (spectrum.real.reshape(-1, 1), spectrum.imag.reshape(-1, 1)):
             power = combined(part, power, by=part)
-    return power
+    return asnumpy(power).astype(np.float64).reshape(side, -1) / len(at)
 
 
 @lru_cache(maxsize=8)

@@ -238,7 +238,7 @@ def verified(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[slice, ..
     options: Options = {**recipe.options, "dtype": "float64", "boundary": "reflect"}
     request = check_request(recipe.psfs[psf], f.shape[1:], recipe.lam, options, CPU)
     f, g = f.astype(np.float64), as_float(g).astype(np.float64)
-    if request.options["gamma"]:
+    if request.options["gamma"] == "srgb":
         f, g = unbent(f), unbent(g)
     problem = request.problem
     regularizer = "natural" if problem.regularizer == "natural" else "identity"

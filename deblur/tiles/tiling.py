@@ -144,7 +144,7 @@ class Tiling:
         self.plan = plan
         self.recipe = replace(decided, device=device, window=plan.window, lam=self.lam, lam_reason=self.lam_reason)
         self._planned, self._seams = partial(planned, psfs[0]), dict[Any, list[float]]()
-        formula = decided.linear and rest.get("gamma") is None and rest.get("formula") != "hht"
+        formula = decided.linear and rest.get("gamma") != "srgb" and rest.get("formula") != "hht"
         if plan.answer == "measure" and given["overlap"] is None:
             plan = with_measured_overlap(self, [max(4, m) for m in self._psf_shape], self._planned)
         elif plan.answer == "refine" and not formula:

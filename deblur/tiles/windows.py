@@ -205,7 +205,7 @@ def _filter(
     """Return a function that filters windows of this kind, cached; None if the restoration is not a filter."""
     request = _request(recipe, psf, shape, device)
     problem = request.problem
-    if problem.asked or problem.inverse or request.options["gamma"] or request.method not in ("auto", "fft"):
+    if problem.asked or problem.inverse or request.options["gamma"] == "srgb" or request.method not in ("auto", "fft"):
         return None
     if min(shape) <= 2 * PRIOR_REACH:
         return None
