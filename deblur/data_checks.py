@@ -100,38 +100,36 @@ def as_light(frames: Frames, request: Request) -> tuple[Frames, str]:
     In 400 draws of blurred numbers with an ε above 0 (with and without lamps, JPEG and an error of the PSF) no median
     distance is less than 0.86 times the other one.
     """
-    blur, xp = request.problem.operator.shift_invariant, request.problem.xp
+    blur = request.problem.operator.shift_invariant
     if blur is None or not request.may_be_curved or frames.extent[0] > 1:
         return frames, ""
     g = frames.data
     weights = pixel_weights(request, frames, g)[0]
     if not 0 <= g.min() <= g.max() <= 1 or not psf_noise(filled(g, weights), blur.psf).psf_error:
         return frames, ""
-    shown = xp.broadcast_to(xp.asarray(1.0 if weights is None else weights, g.dtype), g.shape)
+    shown = np.broadcast_to(1.0 if weights is None else weights, g.shape)
 
     def blurred(at: tuple[slice, ...], before: Callable[[Array], Array], after: Callable[[Array], Array]) -> Array:
         part = before(g[at])
         h = Blur(blur.psf / blur.dc_gain, part.shape[2:], "unknown", origin=blur.origin)
         fidelity, few = DataFidelity("poisson", weights=shown[at]), Stop(rtol=1e-9, max_iterations=15)
-        posed = Problem(h, 0.0, "tv", fidelity, dtype=g.dtype, device=frames.device, stop=few)
+        posed = Problem(h, 0.0, "tv", fidelity, dtype=g.dtype, stop=few)
         scene = METHODS["richardson-lucy"].prepare(posed).solve(part).scene
-        return xp.stack([after(h.forward(scene)), h.forward(after(scene))])
+        return np.stack([after(h.forward(scene)), h.forward(after(scene))])
 
     at = _window(frames, request, g >= 0.5 * g.max(), 256) or ALL
-    (seen, apart), (plain, _) = blurred(at, unbent, srgb), blurred(at, xp.asarray, xp.asarray)
+    (seen, apart), (plain, _) = blurred(at, unbent, srgb), blurred(at, np.asarray, np.asarray)
     size = abs(apart - seen) * (shown[at] > 0)
-    most = size >= xp.quantile(size, 0.9)
+    most = size >= np.quantile(size, 0.9)
     (near, middle), (far, median) = (
-        (float((size * off).mean()), float(xp.median(off[most]))) for off in (abs(g[at] - seen), abs(g[at] - plain))
+        (float((size * off).mean()), float(np.median(off[most]))) for off in (abs(g[at] - seen), abs(g[at] - plain))
     )
     if not (near < 0.8 * far and middle < 0.8 * median):
         return frames, ""
     seen, apart = (seen, apart) if at is ALL else blurred(ALL, unbent, srgb)
-    words = (
-        f"a blur of light, then the curve of sRGB, leaves {near / far:.2g} of the residual of a blur of the numbers: "
-    )
+    words = f"a blur of light and the curve of sRGB leave {near / far:.2g} of the residual of a blur of numbers: "
     words += "the numbers were changed to those of such a blur (gamma='linear' keeps them); "
-    return frames.replaced(xp.maximum(g + (apart - seen) * (shown > 0), 0)), words
+    return frames.replaced(np.maximum(g + (apart - seen) * (shown > 0), 0)), words
 
 
 def _window(frames: Frames, request: Request, found: Array, most: int = 512) -> tuple[slice, ...] | None:

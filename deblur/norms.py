@@ -59,8 +59,9 @@ def totals(x: Array) -> Array:
 
 
 def alike(x: Array, value: float) -> Array:
-    """Return an array like `x` with 1 where x equals `value`, else 0, to be summed by `total` or `totals`."""
-    return kernels.pixelwise(lambda _, x, value, one: (x == value) * one, x, *np.array([value, 1], x.dtype))
+    """Return a float array that is 1 where x equals `value`, else 0, to be summed by `total` or `totals`."""
+    one = np.ones((), x.dtype if x.dtype.kind == "f" else np.float32)[()]
+    return kernels.pixelwise(lambda _, x, value, one: (x == value) * one, x, x.dtype.type(value), one)
 
 
 def _sum_of_squares(x: np.ndarray) -> float:

@@ -118,10 +118,12 @@ class Request:
 
     @property
     def may_be_curved(self) -> bool:
-        """True if the image may show that its numbers are light behind a tone curve: nothing is given in numbers."""
+        """True if the image may show that its numbers are light behind a tone curve: on a CPU, with nothing given in
+        numbers.
+        """
         o, problem = self.options, self.problem
         given = any(o[name] is not None for name in ("gamma", "noise", "psf_error", "weights", "data"))
-        free = not given and problem.axes == 2 and problem.operator.nonnegative
+        free = not given and problem.axes == 2 and problem.device.gpu is None and problem.operator.nonnegative
         return free and not o["background"] and isinstance(self.lam, str)
 
     @property

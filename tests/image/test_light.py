@@ -103,20 +103,20 @@ def night(*colours):
 
 
 @pytest.mark.parametrize("colours", [(), (1.0, 0.8, 0.6)])
-def test_numbers_of_blurred_light_become_those_that_a_blur_makes_of_numbers(colours, xp):
+def test_numbers_of_blurred_light_become_those_that_a_blur_makes_of_numbers(colours):
     g, numbers, _ = night(*colours)
-    frames, blurred = (Frames(xp.asarray(x)) for x in (g, numbers.clip(0, 1)))
+    frames, blurred = (Frames(x) for x in (g, numbers.clip(0, 1)))
 
     def changed(frames, lam="auto", **options):
         found, words = as_light(frames, check_request(LENS, frames.space, lam, options, frames.device))
         assert bool(words) == (found is not frames)
-        return asnumpy(found.restore(found.data))
+        return found.restore(found.data)
 
     far, near = (np.linalg.norm(x - numbers) for x in (g / 255, changed(frames)))
     assert near < 0.2 * far
     for options in ({"gamma": "linear"}, {"noise": 0.1}, {"lam": 0.1}):
-        np.testing.assert_array_equal(changed(frames, **options), asnumpy(frames.restore(frames.data)))
-    np.testing.assert_array_equal(changed(blurred), asnumpy(blurred.restore(blurred.data)))
+        np.testing.assert_array_equal(changed(frames, **options), frames.restore(frames.data))
+    np.testing.assert_array_equal(changed(blurred), blurred.restore(blurred.data))
 
 
 @pytest.mark.parametrize("method", ["auto", "tv"])
@@ -222,14 +222,14 @@ def test_clipped_pixels_are_hidden_by_default_which_removes_their_errors(rng, me
     np.testing.assert_array_equal(both.mask, clipped | own.mask)
 
 
-def test_what_is_white_and_blurred_exactly_is_not_hidden(rng):
+def test_what_is_white_and_blurred_exactly_is_not_hidden(rng, xp):
     scene = lamps(0.5, rng)
     scene[20:44, 30:60] = scene[70:90, 10:40] = 1.0
     g = np.rint(255 * deblur.degrade(scene, PSF, boundary="unknown").clip(0, 1)).astype(np.uint8)
     assert saturated(g / 255).any()
-    result, other = (deblur.solve(g, PSF, method=method) for method in ("auto", "tv"))
+    result, other = (deblur.solve(xp.asarray(g), PSF, method=method) for method in ("auto", "tv"))
     assert result.mask is other.mask is None
-    assert "may have clipped" in result.checks
+    assert ("may have clipped" in result.checks) == (xp is np)
 
 
 @pytest.mark.parametrize("power", [9, 0.5])
