@@ -158,7 +158,7 @@ def test_small_floats_in_any_byte_order_and_integers_are_computed_with(call):
         assert np.asarray(function(narrow)).dtype == np.asarray(small).dtype
         np.testing.assert_allclose(function(narrow), function(narrow.astype("f4")), rtol=1e-4, atol=1e-4)
     whole = (4 * a).round() + 64 * (a == a.max())
-    words = ("reconstruct", "degrade", "mse", "psnr", "ssim", "QRDeblurrer")
+    words = ("reconstruct", "degrade", "mse", "psnr", "ssim", "QRDeblurrer", "posterior_std image")
     scales = any(word in call for word in words)
     if call in ("degrade psf", "QRDeblurrer psf", "reconstruct psf") or not scales or "weights" in call:
         for dtype in (np.int8, ">i2", np.int64, ">u4" if whole.min() >= 0 else ">i4"):
