@@ -17,6 +17,7 @@ CASES = [  # image, PSF, boundary
     ((9, 10), (3, 4), "periodic"),
     ((11, 12), (2, 5), "antireflect"),
     ((17,), (4,), "zero"),
+    ((1, 17), (1, 4), "zero"),
     ((19, 5), (3, 1), "unknown"),
     ((1, 1), (1, 1), "zero"),
 ]
