@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 from refusals import refused
 from test_cli_files import prints
+from test_tiled import picture as picture_of
 
 import deblur
 from deblur import cli, psf
@@ -44,9 +45,7 @@ def client():
 
 @pytest.fixture
 def picture(rng):
-    scene = np.kron(rng.random((14, 16)), np.ones((16, 16)))
-    g = deblur.Blur(H, scene.shape, "reflect").forward(scene)
-    return (g + 0.01 * rng.standard_normal(g.shape)).astype(np.float32)
+    return picture_of(H, "reflect", (224, 256), rng).astype(np.float32)
 
 
 @pytest.fixture
