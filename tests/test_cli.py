@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from test_cli_files import fails
+from test_cli_files import fails, prints
 
 import deblur
 from deblur import cli, image
@@ -68,14 +68,12 @@ def test_demo_prints_every_method_and_writes_pictures(tmp_path, capsys, monkeypa
     arguments = ["demo", "--size", "12", "--output", str(folder)]
     folder.mkdir()
     (folder / "demo.html").write_text("mine")
-    assert main(arguments) == 2  # nothing is overwritten unasked
-    assert "force" in capsys.readouterr().err
+    fails(capsys, arguments, "force")  # nothing is overwritten unasked
     assert (folder / "demo.html").read_text() == "mine"
     # test_page.py draws the plots.
     monkeypatch.setattr("deblur.compare.page._plots", lambda *_: {"quality": [], "lcurves": [], "convergence": []})
-    assert main([*arguments, "--force"]) == 0
-    said = capsys.readouterr().out
-    lines = {line.split()[0]: line.split() for line in said.splitlines() if line.strip()}
+    said = prints(capsys, [*arguments, "--force"]).splitlines()
+    lines = {line.split()[0]: line.split() for line in said if line.strip()}
     linear = {lines[m.name][3] for m in deblur.METHODS.values() if m.linear and "zero" in lines[m.name]}
     assert len(linear) == 1  # one λ for those of a boundary
     for method in deblur.METHODS.values():
@@ -92,10 +90,8 @@ def test_better_methods_take_at_least_half_of_a_quadratic_one(given, blurred, tm
     monkeypatch.setattr(cli, "time", SimpleNamespace(process_time=iter([0, *[14400 * cores()] * 9]).__next__))
     image.write("half.png", np.indices(image.read(path).shape)[0] % 2.0)
     run = f"reconstruct {path.name} -o out.png --psf {psf} --force --clip --lam 0.01 {given}".split()
-    assert main(run) == 0
-    assert "suggestion  --method tv: about 2 h; --method collaborative: about 2 h\n" in capsys.readouterr().out
-    assert main([*run, "--method", "tv"]) == 0
-    assert "\nsuggestion" not in capsys.readouterr().out
+    assert "suggestion  --method tv: about 2 h; --method collaborative: about 2 h\n" in prints(capsys, run)
+    assert "\nsuggestion" not in prints(capsys, [*run, "--method", "tv"])
 
 
 @pytest.mark.parametrize(
@@ -105,13 +101,11 @@ def test_better_methods_take_at_least_half_of_a_quadratic_one(given, blurred, tm
 )  # fmt: skip
 def test_expected_times_are_rounded(seconds, words, capsys, monkeypatch):
     monkeypatch.setattr(cli, "expected_seconds", lambda method, pixels: seconds)
-    assert main(["choose", "--shape", "40x44", "--psf", "disk:5"]) == 0
-    assert f"tv            {words}\n" in capsys.readouterr().out
+    assert f"tv            {words}\n" in prints(capsys, ["choose", "--shape", "40x44", "--psf", "disk:5"])
 
 
 def test_choose_explains(capsys):
-    assert main(["choose", "--shape", "480x640", "--psf", "disk:9", "--boundary", "periodic"]) == 0
-    said = capsys.readouterr().out
+    said = prints(capsys, ["choose", "--shape", "480x640", "--psf", "disk:9", "--boundary", "periodic"])
     assert said.startswith("fft: ")
     assert re.search(r"cannot be used\n(  .*\n)*  dct  ", said)
 
@@ -147,11 +141,10 @@ def test_options_are_those_of_the_python_call(blurred, tmp_path, capsys, monkeyp
     image.write("in.tif", np.where(mask, 1.0, picture), bits=32)
     image.write("mask.png", mask.astype(float), bits=8)
     run = ["reconstruct", "in.tif", "-o", "out.tif", "--psf", "gaussian:5,1", "--bits", "32", "--lam", "1e-3"]
-    assert main([*run, *arguments]) == 0
+    said = prints(capsys, [*run, *arguments])
     if "mask.png" in arguments:
         options = {**options, "mask": mask}
     expected = deblur.solve(image.read("in.tif"), deblur.psf.gaussian(5, 1.0), 1e-3, **options)
     assert np.abs(image.read("out.tif") - expected.image).max() <= 1e-6
-    said = capsys.readouterr().out
     assert f"method      {expected.method}" in said
     assert ("\nmasked " in said) == (expected.mask is not None)

@@ -18,13 +18,18 @@ from deblur.cli import main
 
 
 @pytest.fixture
-def photograph(tmp_path):
-    """A blurred photograph of 40 x 44 pixels in a file, and its PSF in another."""
-    scene = deblur.data.load("camera")[100:144, 100:148]
-    picture = deblur.degrade(scene, deblur.psf.gaussian(5, 1), boundary="unknown")
-    image.write(tmp_path / "in.png", picture, bits=8)
+def psf(tmp_path):
+    """A PSF in a file."""
     image.write(tmp_path / "psf.tif", deblur.psf.gaussian(5, 1), bits=32)
-    return tmp_path / "in.png", tmp_path / "psf.tif"
+    return tmp_path / "psf.tif"
+
+
+@pytest.fixture
+def path(tmp_path, psf):
+    """A photograph of 40 x 44 pixels in a file, blurred with that PSF."""
+    scene = deblur.data.load("camera")[100:144, 100:148]
+    image.write(tmp_path / "in.png", deblur.degrade(scene, deblur.psf.load(psf), boundary="unknown"), bits=8)
+    return tmp_path / "in.png"
 
 
 def fails(capsys, arguments, *words, code=2):
@@ -40,6 +45,12 @@ def fails(capsys, arguments, *words, code=2):
     assert said.err.count("\n") == 1, said.err
     for word in words:
         assert word in said.err, said.err
+
+
+def prints(capsys, arguments):
+    """What the command prints where it succeeds."""
+    assert main([str(a) for a in arguments]) == 0
+    return capsys.readouterr().out
 
 
 def reconstruct(*arguments):
@@ -79,9 +90,8 @@ def test_no_psf_is_overwritten_by_any_command(tmp_path, monkeypatch, capsys, com
 
 
 @pytest.mark.parametrize("which", ["psf", "mask", "weights", "input"])
-def test_no_input_is_overwritten_even_with_force(photograph, capsys, which):
+def test_no_input_is_overwritten_even_with_force(path, psf, capsys, which):
     """`test_an_input_is_never_written_over` has the names and links under which it may be written to."""
-    path, psf = photograph
     mask = path.with_name("mask.tif")
     image.write(mask, np.eye(40, 44), bits=8)
     weights = path.with_name("weights.tif")
@@ -96,8 +106,7 @@ def test_no_input_is_overwritten_even_with_force(photograph, capsys, which):
 # -- values outside of the levels -------------------------------------------------------------------
 
 
-def test_float_counts_in_a_png_are_refused_rescaled_or_clipped(photograph, tmp_path, capsys):
-    path, psf = photograph
+def test_float_counts_in_a_png_are_refused_rescaled_or_clipped(path, psf, tmp_path, capsys):
     tifffile.imwrite(tmp_path / "counts.tif", (100 * image.read(path) + 50).astype(np.float32))
     out = tmp_path / "out.png"
     run = ["reconstruct", tmp_path / "counts.tif", "--psf", psf, "--lam", "1e-2", "-o", out]
@@ -105,23 +114,19 @@ def test_float_counts_in_a_png_are_refused_rescaled_or_clipped(photograph, tmp_p
     fails(capsys, [*run, "-q"], "100 % of the values")
     fails(capsys, ["reconstruct", path, *run[2:], "--bounds", "5,6"], "100 % of the values", "5 to ")
     assert not out.exists()
-    assert main([str(a) for a in [*run, "--rescale"]]) == 0
-    assert "became black to white" in capsys.readouterr().out
+    assert "became black to white" in prints(capsys, [*run, "--rescale"])
     levels = image.read(out, as_float=False)
     assert (levels.min(), levels.max()) == (0, 255)
-    assert main([str(a) for a in [*run, "--clip", "--force"]]) == 0
-    assert "100 % of the values clipped" in capsys.readouterr().out
+    assert "100 % of the values clipped" in prints(capsys, [*run, "--clip", "--force"])
     assert (image.read(out) == 1).all()
 
 
 @pytest.mark.parametrize("dtype", [np.int16, np.uint32, np.int32])
-def test_counts_in_an_integer_tiff_keep_their_unit(photograph, tmp_path, capsys, dtype):
-    path, psf = photograph
+def test_counts_in_an_integer_tiff_keep_their_unit(path, psf, tmp_path, capsys, dtype):
     counts = np.rint(1000 * image.read(path) + 200)
     tifffile.imwrite(tmp_path / "counts.tif", counts.astype(dtype))
     run = ["reconstruct", tmp_path / "counts.tif", "--psf", psf, "--lam", "1e-2", "-o"]
-    assert main([str(a) for a in [*run, tmp_path / "out.tif"]]) == 0
-    assert np.dtype(dtype).name in capsys.readouterr().out
+    assert np.dtype(dtype).name in prints(capsys, [*run, tmp_path / "out.tif"])
     # The formula is linear, so the counts themselves give the same as floating point, to the rounding of float32.
     expected = deblur.reconstruct(counts, deblur.psf.load(psf), 1e-2, boundary="unknown", prior="smooth")
     found = image.read(tmp_path / "out.tif")
@@ -134,16 +139,14 @@ def test_counts_in_an_integer_tiff_keep_their_unit(photograph, tmp_path, capsys,
 # -- metadata ----------------------------------------------------------------------------------
 
 
-def test_metadata_is_kept_and_dropped_metadata_is_reported(photograph, tmp_path, capsys):
-    path, psf = photograph
+def test_metadata_is_kept_and_dropped_metadata_is_reported(path, psf, tmp_path, capsys):
     exif = Image.Exif()
     exif[271], exif[274] = "Maker", 6
     with Image.open(path) as picture:
         picture.save(tmp_path / "in.jpg", exif=exif, dpi=(300, 300), comment=b"by hand")
     out = tmp_path / "out.jpg"
     run = ["reconstruct", tmp_path / "in.jpg", "--psf", psf, "--lam", "1e-2", "-o", out]
-    assert main([str(a) for a in run]) == 0
-    said = capsys.readouterr().out.splitlines()
+    said = prints(capsys, run).splitlines()
     assert any(line.startswith("rotated     upright from orientation 6 of") for line in said)
     lines = [line for line in said if line.startswith("dropped")]
     assert lines == [f"dropped     metadata that {out} cannot hold: comment"]
@@ -151,8 +154,7 @@ def test_metadata_is_kept_and_dropped_metadata_is_reported(photograph, tmp_path,
         assert written.getexif()[271] == "Maker"
         assert written.getexif().get(274, 1) == 1
         assert written.info["dpi"] == (300, 300)
-    assert main(["reconstruct", str(path), "--psf", str(psf), "-o", str(tmp_path / "b.png")]) == 0
-    assert "dropped" not in capsys.readouterr().out
+    assert "dropped" not in prints(capsys, ["reconstruct", path, "--psf", psf, "-o", tmp_path / "b.png"])
 
 
 def test_a_psf_file_is_turned_with_a_picture_held_sideways(tmp_path):
@@ -222,25 +224,23 @@ def test_planes_of_a_volume_are_restored_one_by_one_only_if_asked(tmp_path, caps
         run += ["--planes"]
     else:
         fails(capsys, [*run, "--planes"], "--planes does nothing here")
-    assert reconstruct(*run[1:]) == 0
-    assert f"{words} of 20 x 24, each restored by itself" in capsys.readouterr().out
+    assert f"{words} of 20 x 24, each restored by itself" in prints(capsys, run)
 
 
-def test_a_sky_with_stars_is_given_a_hint_and_a_photograph_none(photograph, tmp_path, capsys, rng):
+def test_a_sky_with_stars_is_given_a_hint_and_a_photograph_none(path, psf, tmp_path, capsys, rng):
     sky = np.full((60, 64), 200.0)
     sky[rng.integers(5, 55, 9), rng.integers(5, 55, 9)] = 10 ** rng.uniform(4, 6, 9)
     counts = rng.poisson(deblur.degrade(sky, deblur.psf.gaussian(9, 1.5), boundary="reflect"))
     tifffile.imwrite(tmp_path / "sky.tif", counts.astype(np.float32))
-    stars = [tmp_path / "sky.tif", "-o", tmp_path / "out.tif", "--psf", "gaussian:9,1.5", "--force"]
-    people = [photograph[0], "-o", tmp_path / "out.png", "--psf", photograph[1]]
+    stars = ["reconstruct", tmp_path / "sky.tif", "-o", tmp_path / "out.tif", "--psf", "gaussian:9,1.5", "--force"]
+    people = ["reconstruct", path, "-o", tmp_path / "out.png", "--psf", psf]
     hints = []
     for run in (stars, people, [*stars, "--bounds", "nonnegative"]):
-        assert reconstruct(*run) == 0
-        hints.append([line for line in capsys.readouterr().out.splitlines() if "--background" in line])
+        hints.append([line for line in prints(capsys, run).splitlines() if "--background" in line])
     assert hints[1:] == [[], []]
     (hint,) = hints[0]
     assert hint.endswith("--bounds nonnegative --data poisson")
-    assert reconstruct(*stars, *hint.partition(" try ")[2].split()) == 0
+    assert reconstruct(*stars[1:], *hint.partition(" try ")[2].split()) == 0
     assert image.read(tmp_path / "out.tif").min() >= 0
 
 
@@ -264,8 +264,7 @@ def test_help_states_the_units_and_every_method_boundary_and_psf(capsys, monkeyp
 # -- pipes and encodings -------------------------------------------------------------------------
 
 
-def test_a_picture_through_a_pipe(photograph, tmp_path):
-    path, psf = photograph
+def test_a_picture_through_a_pipe(path, psf, tmp_path):
     arguments = ["--psf", psf, "--lam", "1e-2", "-q", "-o"]
     assert main([str(a) for a in ("reconstruct", path, *arguments, tmp_path / "a.png")]) == 0
     done = command("reconstruct", "/dev/stdin", *arguments, tmp_path / "b.png", input=path.read_bytes())
@@ -282,20 +281,18 @@ def test_help_without_greek_letters_is_no_failure():
     assert b"regularisation parameter ?" in done.stdout
 
 
-def test_stdout_without_greek_letters_is_no_failure(photograph, tmp_path):
-    (path, psf), encoding = photograph, "ascii"
+def test_stdout_without_greek_letters_is_no_failure(path, psf, tmp_path):
     run = ["reconstruct", path, "--psf", psf, "--method", "tv", "--lam", "1e-3", "-o", tmp_path / "a.png"]
-    done = command(*run, encoding=encoding)
+    done = command(*run, encoding="ascii")
     assert (done.returncode, done.stderr) == (0, b"")  # nor progress: it is a pipe
     assert b"written" in done.stdout
-    done = command(*run, encoding=encoding)
+    done = command(*run, encoding="ascii")
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_closed_or_full_stdout_is_no_failure(photograph, tmp_path):
-    path, psf = photograph
+def test_a_closed_or_full_stdout_is_no_failure(path, psf, tmp_path):
     run = ["reconstruct", path, "--psf", psf, "--lam", "1e-2", "-o"]
     with open("/dev/full", "wb") as full:
         done = command(*run, tmp_path / "a.png", stdout=full)
@@ -339,8 +336,7 @@ def interrupted_after(arguments, marker, **options):
 @pytest.mark.parametrize(
     "module", [b"import 'deblur.terminal'", b"import 'numpy._core'", b"import 'scipy.linalg'", b"import 'deblur.cli'"]
 )
-def test_an_interrupted_import_prints_one_line(photograph, module):
-    path, psf = photograph
+def test_an_interrupted_import_prints_one_line(path, psf, module):
     out = path.with_name("out.png")
     code, said = interrupted_after(["reconstruct", path, "--psf", psf, "-o", out], module)
     assert code == 130
@@ -350,8 +346,7 @@ def test_an_interrupted_import_prints_one_line(photograph, module):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
-def test_interrupted_at_any_moment_it_leaves_nothing_half_done(photograph):
-    path, psf = photograph
+def test_interrupted_at_any_moment_it_leaves_nothing_half_done(path, psf):
     before = sorted(os.listdir(path.parent))
     codes = set()
     run = ["--psf", psf, "--method", "tv", "--rtol", "1e-9", "--max-iterations", "3000", "--lam", "1e-3"]
@@ -384,8 +379,7 @@ def test_a_program_that_imports_deblur_keeps_its_own_ctrl_c():
     assert done.stdout == b"True\n"
 
 
-def test_an_interrupted_command_removes_its_partial_file(photograph, monkeypatch, capsys):
-    path, psf = photograph
+def test_an_interrupted_command_removes_its_partial_file(path, psf, monkeypatch, capsys):
     before = sorted(os.listdir(path.parent))
 
     def late(*args):

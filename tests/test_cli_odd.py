@@ -21,6 +21,7 @@ ODD = {
     f"{RUN} h.png": "unexpected 'h.png'",
     f"{RUN} --method TVV": "'TVV'; did you mean tv?",
     f"{RUN} --lam GCV": "or one of gcv, discrepancy, lcurve, upre, sure, whiteness; did you mean gcv?",
+    f"{RUN} --noise x": "--noise: a number, or two such as 2,0.01, is needed, not 'x'",
     f"{RUN} --max-iterations 0": "--max-iterations: a whole number from 1 is needed, not '0'",
     "reconstruct none.png -o o.png --psf box:3": "none.png: there is no such file",
     "reconstruct -d -o o.png --psf box:3": "-d is a folder without images",
@@ -44,6 +45,7 @@ ODD = {
     f"{RUN} --psf box:5": "--psf was given twice, as box:3 and as box:5",
     f"{RUN} --psf-error 1e300": "--psf-error 1e+300 is more than two PSFs can differ, 1.41",
     "reconstruct g.png -o -x.png --psf box:3": "before a name that begins with a dash write ./",
+    f"{RUN} --method magic": "invalid choice: 'magic' (choose from auto, fft, ",
     f"{RUN} --lam 1e-6 --method pcg --max-iterations 1": "converge",
     f"{RUN} --axis QYX": "letters such as ZYX",
     f"{RUN} --axis ZYX": "--axis ZYX does not fit g.png: its axes are YX",
@@ -52,6 +54,7 @@ ODD = {
     f"{RUN} --views v.png": "--views does nothing here: the PSF is in 2-D",
     "reconstruct f.tif -o o.tif --psf box:3 --time 3": "--time 3 is not in f.tif, which has 3 of them",
     "compare --image g.png --psf gaussian:3x3x3,1": "must be a non-empty 2-D array, not shape (3, 3, 3)",
+    "reconstruct f.tif -o o.tif --psf gaussian:3x3x3,1": "f.tif has no axis Z, or an unknown axis: its axes are TYX",
     "reconstruct q.tif -o o.tif --axis TZYX --psf delta:3x3x3": "for the command a file that is not black there",
     "reconstruct q.tif -o o.tif --psf gaussian:3x3x3,1": "its axes are QQYX, (2, 3)",
     "reconstruct f.tif -o o.tif --axis ZYX --psf gaussian:5x3x3,1 --boundary zero": "than the image (3 x 30 x 30)",
@@ -67,9 +70,13 @@ ODD = {
     "reconstruct g.tif -o s3://bucket/o.zarr --psf box:3": "is not a path on this machine",
     "reconstruct g.tif -o o.zarr --psf box:3 --tolerance 2": "between 0 and 1",
     f"reconstruct g.tif -o o.zarr --psf box:3 --memory {'9' * 400}": "8GB or 512MiB",
+    "plan --shape 9x9 --psf box:3 --lam 1 --memory 0": "a size such as 8GB or 512MiB is needed, not '0'",
+    "choose --shape 99999999999999999999 --psf box:3": "ROWSxCOLUMNS such as 15x17",
+    "demo --seed -1": "--seed: a whole number from 0 is needed, not '-1'",
     "psf points g.png -o p.xyz": "written to .npy, .npz, .csv, .txt or .tif, not to '.xyz'",
     "psf points g.png --positions text.png": "--positions text.png: row 1, column 1 holds 'no'",
     "psf edge g.tif": "give --region",
+    "psf edge g.tif --region 1,2": "--region: four whole numbers, as 1,9,2,8 is needed, not '1,2'",
 }
 
 

@@ -1,8 +1,9 @@
 """The pages under docs/ name existing objects, and the script that builds the reference reads tables of docstrings."""
 
-import importlib.util
 import re
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,10 +21,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 @pytest.fixture(scope="module")
 def make():
     pytest.importorskip("pdoc")
-    spec = importlib.util.spec_from_file_location("make_docs", DOCS / "make.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(DOCS / "make.py")))
 
 
 def first_cells(title):

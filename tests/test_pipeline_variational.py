@@ -10,13 +10,14 @@ from deblur import METHODS, Blur
 
 PSF = deblur.psf.gaussian(5, 1.0)
 VARIATIONAL = [m.name for m in METHODS.values() if not m.linear]
+SCENE = deblur.data.load("camera")[100:152, 180:230]
+SHARP = SCENE[2:-2, 2:-2]
 
 
 @pytest.fixture(scope="module")
-def photograph():
-    """(sharp, blurred) with the scene beyond the frame and a little noise."""
-    sharp = deblur.data.load("camera")[100:152, 180:230]
-    return sharp[2:-2, 2:-2], deblur.degrade(sharp, PSF, noise=0.01, boundary="unknown", seed=3)
+def g():
+    """The scene, which goes on beyond the frame, blurred and with a little noise."""
+    return deblur.degrade(SCENE, PSF, noise=0.01, boundary="unknown", seed=3)
 
 
 def solve(g, lam=1e-3, **options):
@@ -24,8 +25,7 @@ def solve(g, lam=1e-3, **options):
 
 
 @pytest.mark.parametrize("method", [m for m in VARIATIONAL if m != "pnp"])
-def test_verification_measures_the_objective_itself(photograph, method, monkeypatch):
-    sharp, g = photograph
+def test_verification_measures_the_objective_itself(g, method, monkeypatch):
     lam = {"gradient": 1e-2, "identity": 2e-2, "richardson-lucy": 1e-2}.get(method, 1e-3)
     result = solve(g, lam, method=method)
     problem = result.problem
@@ -36,7 +36,7 @@ def test_verification_measures_the_objective_itself(photograph, method, monkeypa
     if method != "identity":
         # Some priors have no value.
         assert result.objective == pytest.approx(scene_value, rel=1e-9, nan_ok=True)
-    assert deblur.metrics.psnr(sharp, result.image) > deblur.metrics.psnr(sharp, g)
+    assert deblur.metrics.psnr(SHARP, result.image) > deblur.metrics.psnr(SHARP, g)
     assert len(result.history.objective) == max(result.iterations, 1)
     assert result.why
     row = METHODS[method]
@@ -60,15 +60,14 @@ def _scene(result, g):
     return METHODS[result.method].prepare(result.problem).solve(g[None, None]).scene
 
 
-def test_the_measured_residual_of_a_linear_system_follows_the_requested_one(photograph):
-    _, g = photograph
+def test_the_measured_residual_of_a_linear_system_follows_the_requested_one(g):
     weights = np.random.default_rng(0).random(g.shape)
     assert solve(g, method="gradient", weights=weights).residual <= 1e-6
     assert 1e-6 < solve(g, method="gradient", weights=weights, rtol=1e-2).residual <= 2e-2
 
 
-def test_auto_stays_linear_without_variational_options(photograph):
-    result = solve(photograph[1])
+def test_auto_stays_linear_without_variational_options(g):
+    result = solve(g)
     assert result.formula == "tikhonov"
     assert METHODS[result.method].linear
 
@@ -84,8 +83,8 @@ def test_auto_stays_linear_without_variational_options(photograph):
         ({"background": 0.01}, "background"),
     ],
 )
-def test_auto_becomes_variational_for_an_option_and_says_which(photograph, options, words):
-    result = solve(photograph[1], **options)
+def test_auto_becomes_variational_for_an_option_and_says_which(g, options, words):
+    result = solve(g, **options)
     assert result.method == "gradient"
     assert words in result.reason
 
@@ -99,12 +98,11 @@ def test_auto_becomes_variational_for_an_option_and_says_which(photograph, optio
         ({"method": "tv", "inverse": True}, "inverse"),
     ],
 )
-def test_options_of_the_other_family_are_refused(photograph, options, words):
-    refused(deblur.MethodError, words, solve, photograph[1], **options)
+def test_options_of_the_other_family_are_refused(g, options, words):
+    refused(deblur.MethodError, words, solve, g, **options)
 
 
-def test_a_denoiser_selects_plug_and_play(photograph):
-    _, g = photograph
+def test_a_denoiser_selects_plug_and_play(g):
     assert solve(g, denoiser=lambda x, sigma: x).method == "pnp"
     few = {"max_iterations": 2, "check": False}
     default = solve(g, method="pnp", **few)
@@ -113,8 +111,7 @@ def test_a_denoiser_selects_plug_and_play(photograph):
     refused(ValueError, "collaborative", solve, g, denoiser="magic")
 
 
-def test_hidden_pixels_have_no_influence_and_are_reported(photograph):
-    _, g = photograph
+def test_hidden_pixels_have_no_influence_and_are_reported(g):
     mask = np.random.default_rng(1).random(g.shape) < 0.05
     results = []
     for junk in (0.0, 1e6, np.nan):
@@ -134,31 +131,29 @@ def test_hidden_pixels_have_no_influence_and_are_reported(photograph):
     assert np.array_equal(solve(g, method="tv", mask=mask.astype(np.uint8)).image, results[0].image)
 
 
-def test_detected_impulses_are_hidden(photograph):
-    sharp, g = photograph
+def test_detected_impulses_are_hidden(g):
     draw = np.random.default_rng(5).random(g.shape)
     spoiled = np.where(draw < 0.01, 0.0, np.where(draw > 0.99, 1.0, g))
     hit = (draw < 0.01) | (draw > 0.99)
     result = solve(spoiled, mask="auto")
     assert np.array_equal(result.mask, hit)
-    assert deblur.metrics.psnr(sharp, result.image) >= deblur.metrics.psnr(sharp, solve(spoiled).image) + 5
+    assert deblur.metrics.psnr(SHARP, result.image) >= deblur.metrics.psnr(SHARP, solve(spoiled).image) + 5
     robust = solve(spoiled, 3e-2, method="tv", data="l1")
     assert robust.mask is None
-    assert deblur.metrics.psnr(sharp, robust.image) >= deblur.metrics.psnr(sharp, solve(spoiled).image) + 5
+    assert deblur.metrics.psnr(SHARP, robust.image) >= deblur.metrics.psnr(SHARP, solve(spoiled).image) + 5
 
 
 @pytest.mark.parametrize(
     ("bounds", "low", "high"), [("nonnegative", 0.0, np.inf), ((0.1, 0.6), 0.1, 0.6), ((-np.inf, 0.5), -np.inf, 0.5)]
 )
-def test_the_image_lies_within_its_bounds(photograph, bounds, low, high):
-    result = solve(photograph[1], 1e-4, method="tv", bounds=bounds)
+def test_the_image_lies_within_its_bounds(g, bounds, low, high):
+    result = solve(g, 1e-4, method="tv", bounds=bounds)
     assert result.image.min() >= low
     assert result.image.max() <= high
-    assert solve(photograph[1], method="tv", bounds=(-np.inf, np.inf)).problem.bounds is None
+    assert solve(g, method="tv", bounds=(-np.inf, np.inf)).problem.bounds is None
 
 
-def test_colour_and_stacks(photograph):
-    _, g = photograph
+def test_colour_and_stacks(g):
     colour = np.stack([g, 0.5 * g + 0.1, g[::-1]], axis=-1)
     mask = np.zeros(g.shape, bool)
     mask[5, 6:8] = True
@@ -178,8 +173,7 @@ def test_colour_and_stacks(photograph):
 
 
 @pytest.mark.parametrize("method", ["tv", "gradient"])
-def test_float32_and_uint8(photograph, method):
-    _, g = photograph
+def test_float32_and_uint8(g, method):
     exact = solve(g, method=method).image
     single = solve(g.astype(np.float32), method=method)
     assert single.image.dtype == np.float32
@@ -193,8 +187,7 @@ def test_float32_and_uint8(photograph, method):
 
 
 @pytest.mark.parametrize("options", [{"method": "tv"}, {"method": "gradient"}, {"method": "tv2", "bounds": (0, 1)}])
-def test_too_few_iterations_are_never_a_success(photograph, options):
-    _, g = photograph
+def test_too_few_iterations_are_never_a_success(g, options):
     with pytest.raises(deblur.ConvergenceError, match="max_iterations") as caught:
         solve(g, max_iterations=2, **options)
     assert caught.value.result.status is deblur.Status.NOT_CONVERGED
@@ -210,8 +203,7 @@ def test_poisson_data_may_be_below_zero_where_hidden():
     refused(ValueError, r"1 visible value", deblur.solve, g, PSF, 1e-2, method="tv", data="poisson")
 
 
-def test_delta_of_the_huber_term_follows_the_noise(photograph):
-    _, g = photograph
+def test_delta_of_the_huber_term_follows_the_noise(g):
     assert solve(g, method="tv", data="huber", noise=0.02).problem.fidelity.delta == pytest.approx(1.345 * 0.02)
     assert solve(g, method="tv", data="huber").problem.fidelity.delta == pytest.approx(1.345 * 0.01, rel=0.3)
     assert solve(g, method="tv", data="huber", delta=0.5).problem.fidelity.delta == 0.5
@@ -236,8 +228,8 @@ def test_richardson_lucy_makes_no_dark_picture_worse(dim, top):
 
 
 @pytest.mark.parametrize("method", ["richardson-lucy", "tv", "gradient", "pcg"])
-def test_the_callers_handling_of_floating_point_errors_changes_nothing(photograph, method):
-    g = np.maximum(photograph[1], 0)
+def test_the_callers_handling_of_floating_point_errors_changes_nothing(g, method):
+    g = np.maximum(g, 0)
     g[:10] = 0
     expected = solve(g, 0.0 if method == "richardson-lucy" else 1e-2, method=method).image
     with np.errstate(all="raise"):

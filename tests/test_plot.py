@@ -23,14 +23,13 @@ def choice(rng):
     return chosen(rng, "gcv")
 
 
-def drawn(figure):
-    figure.canvas.draw()  # raises, or warns, which is an error here, if something cannot be drawn
-    return figure
+def drawn(shown):
+    shown.figure.canvas.draw()  # raises, or warns, which is an error here, if something cannot be drawn
+    return shown
 
 
 def test_picard(choice):
-    ax = plot.picard(choice)
-    drawn(ax.figure)
+    ax = drawn(plot.picard(choice))
     sigma, coefficients, quotient = (line.get_ydata() for line in ax.lines[:3])
     np.testing.assert_array_equal(sigma, choice.singular_values)
     np.testing.assert_array_equal(coefficients, choice.coefficients[choice.coefficients > 0])
@@ -38,8 +37,7 @@ def test_picard(choice):
 
 
 def test_l_curve(choice):
-    ax = plot.l_curve(SimpleNamespace(lambda_choice=choice))
-    drawn(ax.figure)
+    ax = drawn(plot.l_curve(SimpleNamespace(lambda_choice=choice)))
     curve, point = ax.lines
     np.testing.assert_array_equal(curve.get_xdata(), choice.residual_norms)
     np.testing.assert_array_equal(curve.get_ydata(), choice.solution_norms)
@@ -51,8 +49,7 @@ def test_l_curve(choice):
 @pytest.mark.parametrize("rule", ["gcv", "discrepancy", "lcurve", "upre"])
 def test_the_curve_of_the_rule(rng, rule):
     choice = chosen(rng, rule)
-    ax = plot.gcv_curve(choice)
-    drawn(ax.figure)
+    ax = drawn(plot.gcv_curve(choice))
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), choice.values)
     assert ax.lines[1].get_xdata()[0] == choice.lam
     assert (len(ax.lines) == 3) is (choice.rule == "discrepancy")
@@ -60,12 +57,10 @@ def test_the_curve_of_the_rule(rng, rule):
 
 def test_filter_factors(xp):
     s = xp.asarray(np.random.default_rng(0).random((30, 40)))
-    ax = plot.filter_factors(s, 0.09)
-    drawn(ax.figure)
-    x, y = ax.lines[0].get_data()
+    x, y = drawn(plot.filter_factors(s, 0.09)).lines[0].get_data()
     assert (np.diff(x) > 0).all()
     np.testing.assert_allclose(y, 1 / (1 + 0.09 / x**2))
-    drawn(plot.filter_factors(s, 0.0).figure)
+    drawn(plot.filter_factors(s, 0.0))
     refused(ValueError, "no positive", plot.filter_factors, xp.zeros(3), 0.1)
     refused(ValueError, "finite", plot.filter_factors, s, float("nan"))
     x = plot.filter_factors(np.linspace(0.1, 1, 50_000), 0.1).lines[0].get_xdata()  # thinned from end to end

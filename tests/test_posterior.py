@@ -250,6 +250,7 @@ def test_too_large_for_the_dense_method():
         ({"probes": 7}, "even whole number"),
         ({"regularizer": "tv"}, "blurred image=... is needed"),
         ({"image": np.ones((2, 8, 8))}, "blur's shape .* one by one"),
+        ({"regularizer": "tv", "image": np.ones((8, 9))}, "blur's shape"),
         ({"regularizer": "tv", "image": np.full((8, 8), np.nan)}, "NaN"),
         ({"regularizer": "tv", "method": "probing"}, "not linear in the data; use 'simulated'"),
         ({"regularizer": "gradient", "bounds": (0, 1), "method": "cholesky"}, "not linear in the data"),

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import scipy.signal
 from refusals import refused
+from test_cli_files import fails, prints
 
 import deblur
 from deblur import cli, compare
@@ -603,10 +604,8 @@ def test_command_writes_tables_and_a_page(tmp_path, capsys, picture):
         "compare.csv", "compare.html", "compare.json", "compare.md", "pictures", "rows.jsonl",
     ]  # fmt: skip
     assert (path.read_bytes(), kernel.read_bytes()) == before
-    assert main(arguments) == 2
-    assert "--resume" in capsys.readouterr().err
-    assert main([*arguments, "--resume", "-q"]) == 0
-    assert capsys.readouterr().out == ""
+    fails(capsys, arguments, "--resume")
+    assert prints(capsys, [*arguments, "--resume", "-q"]) == ""
     assert main([*arguments, "--force", "--blurred", "-q"]) == 0
     assert [row["mse"] for row in json.loads((out / "compare.json").read_text())["rows"]] == [None] * 4
 
@@ -621,11 +620,7 @@ def test_command_says_mistakes_in_one_line(tmp_path, capsys):
         ["--image", "camera64", "--size", "60"],
         ["--blurred"],
     ):
-        assert main(["compare", *arguments, "--output", str(out)]) == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err.startswith("deblur: ")
-        assert said.err.count("\n") == 1
+        fails(capsys, ["compare", *arguments, "--output", out])
     assert not out.exists()
 
 
@@ -637,7 +632,6 @@ def test_command_replaces_nothing_unasked_and_no_input_ever(tmp_path, capsys):
         ([], "there already"),
         (["--psf", str(tmp_path / "compare.csv"), "--force"], "inputs are never overwritten"),
     ):
-        assert main([*arguments, *more]) == 2
-        assert word in capsys.readouterr().err
+        fails(capsys, [*arguments, *more], word)
         assert (tmp_path / "compare.csv").read_bytes() == before
         assert [p.name for p in tmp_path.iterdir()] == ["compare.csv"]

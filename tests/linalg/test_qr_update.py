@@ -126,8 +126,7 @@ wrong = {
 def test_what_scipy_refuses_is_refused(route, name, arguments):
     theirs = outcome(partial(getattr(scipy.linalg, name), *arguments))
     assert isinstance(theirs, Exception)
-    with pytest.raises(type(theirs)):
-        getattr(linalg, name)(*arguments)
+    refused(type(theirs), ".", getattr(linalg, name), *arguments)
 
 
 def test_the_texts_name_the_value():
@@ -241,8 +240,7 @@ def test_complex_numbers_are_refused():
 def test_hidden_values_are_refused_and_a_mask_of_nothing_passes():
     refused(TypeError, "u is a masked array with 3 hidden", qr_insert, Q, R, np.ma.masked_greater(ROW, 0), 2)
     refused(TypeError, "Q is a masked array", qr_delete, np.ma.masked_less(Q, 0), R, 2)
-    for one, two in zip(qr_insert(np.ma.array(Q), R, np.ma.array(ROW), 2), qr_insert(Q, R, ROW, 2), strict=True):
-        np.testing.assert_array_equal(one, two)
+    np.testing.assert_equal(qr_insert(np.ma.array(Q), R, np.ma.array(ROW), 2), qr_insert(Q, R, ROW, 2))
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">f8", "<f4", "<f8"])

@@ -326,8 +326,7 @@ def test_the_centre_of_an_even_kernel_is_the_documented_one(rng, mode):
     four = [0.25, 0.75, -0.75, -0.25]
     even, odd = (matlab.imfilter(a, kernel, mode, "circular") for kernel in (four, [0, *four]))
     np.testing.assert_allclose(even, odd, atol=1e-15)
-    impulse = np.zeros((7, 7))
-    impulse[3, 3] = 1
+    impulse = scipy.signal.unit_impulse((7, 7), "mid")
     h = rng.random((4, 2))
     # Element floor((size + 1)/2) of h, one-based, stays where the impulse was.
     expected = np.pad(h, ((2, 1), (3, 2))) if mode == "conv" else np.pad(h[::-1, ::-1], ((1, 2), (2, 3)))

@@ -261,10 +261,7 @@ def test_deconvlucy_keeps_the_light(psf, blurred):
 def test_deconvlucy_goes_on_where_it_ended(psf, blurred):
     whole = deconvlucy([blurred], psf, 9)
     assert len(whole) == 4
-    parts = deconvlucy([blurred], psf, 4)
-    parts = deconvlucy(parts, psf, 5)
-    for a, b in zip(whole, parts, strict=True):
-        np.testing.assert_array_equal(a, b)
+    np.testing.assert_equal(whole, deconvlucy(deconvlucy([blurred], psf, 4), psf, 5))
     np.testing.assert_array_equal(whole[0], blurred)
     np.testing.assert_array_equal(whole[1], deconvlucy(blurred, psf, 9))
     np.testing.assert_array_equal(whole[2], deconvlucy(blurred, psf, 8))
@@ -371,10 +368,9 @@ def test_deconvblind_goes_on_where_it_ended(psf, blurred):
     start = np.ones(psf.shape)
     whole = deconvblind((blurred,), (start,), 9)
     parts = deconvblind(*deconvblind((blurred,), (start,), 4), 5)
-    for ours, theirs, first in zip(whole, parts, (blurred, start), strict=True):
-        assert len(ours) == len(theirs) == 4
-        for a, b in zip(ours, theirs, strict=True):
-            np.testing.assert_array_equal(a, b)
+    np.testing.assert_equal(whole, parts)
+    for ours, first in zip(whole, (blurred, start), strict=True):
+        assert len(ours) == 4
         np.testing.assert_array_equal(ours[0], first)
     for n, at in ((9, 1), (8, 2)):
         for cell, plain in zip(whole, deconvblind(blurred, start, n), strict=True):
@@ -390,8 +386,7 @@ def test_a_pixel_of_weight_zero_has_no_say_in_an_iteration(psf, blurred):
         image, kernel = deconvblind((blurred,), (psf,), 2, weight=weight, **options)
         ours = deconvblind((spoilt, *image[1:]), kernel, 6, weight=weight, **options)
         theirs = deconvblind(image, kernel, 6, weight=weight, **options)
-        for a, b in zip(ours[0][1:] + ours[1][1:], theirs[0][1:] + theirs[1][1:], strict=True):
-            np.testing.assert_array_equal(a, b)
+        np.testing.assert_equal(ours[0][1:] + ours[1][1:], theirs[0][1:] + theirs[1][1:])
         assert not np.array_equal(ours[0][1], deconvblind((spoilt, *image[1:]), kernel, 6, **options)[0][1])
 
 

@@ -82,9 +82,7 @@ def test_unknown_is_valid_convolution_of_the_larger_scene(rng):
     f = rng.random(blur.scene_shape)
     assert close(blur.forward(f), convolve2d(f, h, "valid"))
     # The crop is where the image lies: a PSF of one point at its centre blurs nothing.
-    delta = np.zeros((4, 5))
-    delta[blur.origin] = 1
-    at = Blur(delta, (9, 11), "unknown")
+    at = Blur(scipy.signal.unit_impulse((4, 5), blur.origin), (9, 11), "unknown")
     assert close(at.forward(f), f[at.crop])
 
 

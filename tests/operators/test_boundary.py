@@ -1,31 +1,20 @@
-"""Boundaries as objects: what each promises by its flags, and one more that only this file knows."""
+"""Boundaries as objects: what each promises by its flags, and one more that a user defines."""
 
 import copy
 import pickle
 
 import numpy as np
 import pytest
-import scipy.sparse
 from structured import PSFS, dense_answer, device_of, problems, relative_error, solved
+from test_extending import Nearest
 
 from deblur.operators.blur import Blur
-from deblur.operators.boundary import BOUNDARIES, Boundary, get_boundary
+from deblur.operators.boundary import BOUNDARIES, get_boundary
 from deblur.operators.normal import normal_matrix
 from deblur.solvers import banded, cosine, fourier, hybrid_lsqr, kronecker, pcg, sine
 from deblur.solvers.dense import Dense
 
-
-class Edge(Boundary):
-    """The scene goes on with the value of its edge pixel, as NumPy's pad has it with mode "edge"."""
-
-    continued = True
-
-    def matrix(self, n, first, last):
-        i = np.clip(np.arange(first, last), 0, n - 1)
-        return scipy.sparse.csr_array((np.ones(len(i)), (np.arange(len(i)), i)), shape=(len(i), n))
-
-
-EDGE = Edge("edge")
+EDGE = Nearest("edge")  # as NumPy's pad has it with this mode
 ALL = [*BOUNDARIES.values(), EDGE]
 SHAPES = [(9, 11), (5, 1), (8, 30)]
 

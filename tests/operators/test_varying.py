@@ -24,6 +24,13 @@ def psfs_like(rng, *places, shape=(4, 3)):
     return h / h.sum(axis=(-2, -1), keepdims=True)
 
 
+def gaussians(sigmas, reach):
+    """PSFs of these standard deviations."""
+    t = np.arange(-reach, reach + 1)
+    h = np.exp(-(t[:, None] ** 2 + t**2) / 2 / sigmas[..., None, None] ** 2)
+    return h / h.sum(axis=(-2, -1), keepdims=True)
+
+
 def bilinear(grid, shape, row, column):
     """The PSF at a pixel, interpolated between the centres of the cells as it is written in textbooks."""
     at = []
@@ -224,9 +231,7 @@ def test_an_admm_step_goes_on_from_the_blurred_scene_it_gave(rng, monkeypatch):
 
 
 def test_a_preconditioner_of_all_psfs_saves_iterations(monkeypatch):
-    sigmas, t = np.linspace(0.8, 1.6, 9).reshape(3, 3), np.arange(-4, 5)
-    h = np.exp(-(t[:, None] ** 2 + t**2) / 2 / sigmas[..., None, None] ** 2)
-    h /= h.sum(axis=(-2, -1), keepdims=True)
+    h = gaussians(np.linspace(0.8, 1.6, 9).reshape(3, 3), 4)
     scene = data.load("camera")[:72, :72].astype(float)
 
     def iterations(psfs):
@@ -286,9 +291,7 @@ def test_a_rule_finds_lambda_for_colours_with_psfs_of_their_own(rule):
 
 @pytest.mark.parametrize(("noise", "colours"), [(0.003, 1), (0.02, 2)])
 def test_lambda_for_psfs_that_vary_is_read_off_the_spectra_of_parts(rng, noise, colours):
-    t, sigmas = np.arange(-3, 4), np.linspace(0.7, 1.4, 4 * colours).reshape(2, 2, colours)
-    h = np.exp(-(t[:, None] ** 2 + t**2) / 2 / sigmas[..., None, None] ** 2)
-    h = (h / h.sum(axis=(-2, -1), keepdims=True)).squeeze()
+    h = gaussians(np.linspace(0.7, 1.4, 4 * colours).reshape(2, 2, colours), 3).squeeze()
     blur = VaryingBlur(h, (136, 150), "unknown", tolerance=0.05)
     sharp = data.load("camera")[60 : 60 + blur.scene_shape[0], 100 : 100 + blur.scene_shape[1]].astype(float)
     sharp = np.stack([sharp] * colours)[0 if colours == 1 else slice(None)]
@@ -332,9 +335,7 @@ def test_each_colour_may_have_its_own_psf(rng):
 
 def test_everything_is_chosen_for_a_psf_that_varies(rng):
     scene = data.load("camera")[100:172, 180:252].astype(float)
-    sigmas, t = np.linspace(0.7, 1.5, 4).reshape(2, 2), np.arange(-4, 5)
-    h = np.exp(-(t[:, None] ** 2 + t**2) / 2 / sigmas[..., None, None] ** 2)
-    h /= h.sum(axis=(-2, -1), keepdims=True)
+    h = gaussians(np.linspace(0.7, 1.5, 4).reshape(2, 2), 4)
     blur = VaryingBlur(h, (64, 64), "unknown")
     sharp = scene[: blur.scene_shape[0], : blur.scene_shape[1]]
     g = blur.forward(sharp) + 0.003 * rng.standard_normal((64, 64))

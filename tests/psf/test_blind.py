@@ -5,6 +5,7 @@ import pytest
 from scipy.ndimage import convolve, shift
 from scipy.signal import correlate
 from skimage.registration import phase_cross_correlation
+from test_cli_files import fails, prints
 
 import deblur
 from deblur.cli import main
@@ -60,14 +61,11 @@ def test_the_command_restores_without_a_psf_and_writes_none_it_does_not_trust(rn
     deblur.image.write(tmp_path / "blurred.tif", g)
     deblur.image.write(tmp_path / "noise.tif", rng.random((64, 64)))
     command = ["reconstruct", f"{tmp_path}/blurred.tif", "-o", f"{tmp_path}/out.tif", "--blind", "9", "--lam", "2e-3"]
-    assert main(command) == 0
+    said = prints(capsys, command)
     assert squared_error(truth, deblur.image.read(tmp_path / "out.tif")) < 0.6 * squared_error(truth, g)
-    said = capsys.readouterr().out
     assert all(line in said for line in ("status      rough", "method      tv"))
-    assert main([command[0], f"{tmp_path}/noise.tif", *command[2:], "--force"]) == 1
-    assert "another size" in capsys.readouterr().err
-    assert main([*command[:3], f"{tmp_path}/out.zarr", *command[4:]]) == 2
-    assert "deblur psf blurred" in capsys.readouterr().err
+    fails(capsys, [command[0], f"{tmp_path}/noise.tif", *command[2:], "--force"], "another size", code=1)
+    fails(capsys, [*command[:3], f"{tmp_path}/out.zarr", *command[4:]], "deblur psf blurred")
     measure = ["psf", "blurred", f"{tmp_path}/noise.tif", "--size", "9", "-o", f"{tmp_path}/psf.npy"]
     assert (main(measure), (tmp_path / "psf.npy").exists()) == (1, False)
     assert (main([*measure, "--anyway"]), deblur.psf.load(tmp_path / "psf.npy").shape) == (0, (9, 9))

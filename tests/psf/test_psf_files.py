@@ -227,8 +227,7 @@ def test_what_is_saved_is_loaded(tmp_path, name):
     psf.save(tmp_path / name, h)
     back = psf.load(tmp_path / name)
     assert np.abs(back - h).max() < (1e-7 if name == "a.tif" else 1e-15)
-    with pytest.raises(FileExistsError):
-        psf.save(tmp_path / name, h)
+    refused(FileExistsError, "is there already", psf.save, tmp_path / name, h)
     psf.save(tmp_path / name, h, overwrite=True)
     refused(ValueError, "is written to", psf.save, tmp_path / "a.xyz", h)
     deep = h * np.array([1, 3, 2]).reshape(3, 1, 1) / 6

@@ -44,9 +44,7 @@ def test_is_a_psf(name, size):
 @pytest.mark.parametrize("name", ["delta", "gaussian", "moffat", "airy"])
 def test_peak_is_where_scipy_same_has_the_centre(name, size):
     h = SIZED[name](size)
-    point = np.zeros((31, 33))
-    point[14, 16] = 1
-    seen = scipy.signal.convolve2d(point, h, "same")
+    seen = scipy.signal.convolve2d(scipy.signal.unit_impulse((31, 33), (14, 16)), h, "same")
     assert np.unravel_index(seen.argmax(), seen.shape) == (14, 16)
 
 

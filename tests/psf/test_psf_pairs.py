@@ -4,10 +4,11 @@ import re
 
 import numpy as np
 import pytest
+from test_psf_edges import relative_error
 
 import deblur
 from deblur import psf
-from deblur.psf.estimate import placed, shift
+from deblur.psf.estimate import shift
 from deblur.psf.pairs import _System
 
 SCENE = deblur.data.load("camera")[100:230, 100:240]
@@ -25,11 +26,6 @@ def pair(h, noise=0.002, moved=(0, 0), gain=1.0, offset=0.0):
     blurred = gain * deblur.degrade(scene, h, boundary="reflect") + offset
     blurred += noise * np.random.default_rng(0).standard_normal(blurred.shape)
     return SCENE[16:-16, 16:-16], blurred[16:-16, 16:-16]
-
-
-def relative_error(found, expected):
-    shape = (31, 31)
-    return np.linalg.norm(placed(found, shape) - placed(expected, shape)) / np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -62,10 +62,8 @@ def test_the_network_gains(boundary, noise, monkeypatch):
 
 @pytest.mark.parametrize("boundary", ["unknown", "zero", "periodic", "reflect"])
 def test_without_noise_the_data_are_followed(boundary):
-    truth = deblur.data.load("brick")[:102, :99]
-    g = degrade(truth, PSF, boundary=boundary)
-    blur = Blur(PSF, g.shape, boundary)
-    problem, g, truth = problem_of(blur, "patches", 1e-6), g[None, None], truth[blur.crop]
+    problem, g, truth = blurred(0.0, boundary)
+    problem, blur = changed(problem, lam=1e-6), problem.operator
     solution = solve(problem, g)
     assert "next to no noise" in solution.why
     pilot = solve(collaborative.pilot_problem(problem), g)

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.signal import unit_impulse
+from test_tiled import picture
 
 import deblur
 from deblur import METHODS, device, plan_tiles, psf
@@ -48,8 +50,7 @@ def test_the_tails_are_those_of_the_dense_inverse(h, lam, axis):
 @pytest.mark.parametrize("regularizer", ["gradient", "laplacian", "natural"])
 def test_a_quadratic_penalty_has_its_own_kernel(regularizer):
     h, n, lam = psf.gaussian(5, 1.0), 32, 0.05
-    point = np.zeros((n, n))
-    point[n // 2, n // 2] = 1.0
+    point = unit_impulse((n, n), "mid")
     if regularizer == "natural":  # without the smoothed image that the scene is drawn towards
         blur = deblur.Blur(h, (n, n), "periodic")
         problem = Problem(blur, lam, regularizer=regularizer)
@@ -60,18 +61,12 @@ def test_a_quadratic_penalty_has_its_own_kernel(regularizer):
     assert tails.before[2] == pytest.approx(abs(k[:, : n // 2 - 2]).sum(), rel=0.02)
 
 
-def picture(n, h, rng, noise=0.01):
-    scene = np.kron(rng.random((n // 16, n // 16)), np.ones((16, 16)))  # edges also along the seams
-    g = deblur.Blur(h, (n, n), "reflect").forward(scene)
-    return g + noise * rng.standard_normal(g.shape)
-
-
 @pytest.mark.parametrize(
     ("h", "lam"), [(psf.gaussian(9, 1.5), 1e-2), (psf.gaussian(9, 1.5), 1e-4), (psf.disk(5), 1e-2)]
 )
 def test_a_window_of_the_planned_overlap_has_the_predicted_seam(h, lam, rng):
     n, tile, tolerance = 384, 96, 1e-3
-    g = picture(n, h, rng)
+    g = picture(h, "reflect", (n, n), rng)  # edges also along the seams
     whole = deblur.reconstruct(g, h, lam, boundary="reflect")
     plan = plan_tiles(h, lam, (n, n), boundary="reflect", tile=tile, tolerance=tolerance)
 
@@ -90,9 +85,7 @@ def test_no_picture_exceeds_the_bound(rng):
     # opposite one. The window's own pixels do not matter.
     h, lam, tile, n = psf.disk(5), 1e-2, 32, 256
     plan = plan_tiles(h, lam, HUGE, tile=tile, overlap=tile, tolerance=0.1, safe=True, memory=ROOM)
-    point = np.zeros((n, n))
-    point[n // 2, n // 2] = 1
-    k = deblur.reconstruct(point, h, lam, boundary="periodic")
+    k = deblur.reconstruct(unit_impulse((n, n), "mid"), h, lam, boundary="periodic")
     row, col = np.indices(k.shape) - n // 2
     worst = 0.0
     for r in (0, 5, tile - 1):
@@ -156,9 +149,7 @@ def test_a_frame_that_mirrors_an_uneven_psf_asks_for_more():
 
 def test_the_sharp_tail_is_the_deviation_over_random_pictures():
     h, lam, n, d = psf.disk(5), 1e-2, 64, 12
-    point = np.zeros((n, n))
-    point[n // 2, n // 2] = 1
-    k = deblur.reconstruct(point, h, lam, boundary="periodic")
+    k = deblur.reconstruct(unit_impulse((n, n), "mid"), h, lam, boundary="periodic")
     lag = np.minimum(np.arange(n), n - np.arange(n))
     correlation = np.exp(-lag / CORRELATION)  # of one axis; the picture's is the product
     line = np.exp(-np.abs(np.arange(n)[:, None] - np.arange(n)[None]) / CORRELATION)
