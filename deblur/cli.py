@@ -32,7 +32,9 @@ from .errors import ConvergenceError, NoGPUError
 from .image.axes import in_words
 from .image.light import measured
 from .image.metadata import inverse
+from .image.reading import check_readable
 from .image.stores import is_store
+from .image.writing import FORMATS
 from .methods import METHODS, choose_method, expected_seconds
 from .operators.blur import Blur
 from .options import defaults
@@ -166,7 +168,7 @@ def reconstruct(args: argparse.Namespace) -> int:
     if tiles.wants(args, kernel):
         return tiles.reconstruct(args, partial(volumes.fitted, args.psf), options)
     if not more:
-        image.check_readable(args.input)
+        check_readable(args.input)
     inputs = [*targets, source, *(given[0] for given in (args.mask, args.weights) if given)]
     for target in [*targets.values(), *filter(None, [args.views])]:
         image.check_writable(target, args.force, inputs=inputs)
@@ -213,13 +215,13 @@ def _targets(args: argparse.Namespace) -> dict[str, str]:
     sources: dict[str, str] = {}
     for name in args.input:
         for path in _images_in(Path(name)) if os.path.isdir(name) else [Path(name)]:
-            writable = path.suffix.lower() in image.FORMATS
+            writable = path.suffix.lower() in FORMATS
             target = str(out / (path.name if writable else f"{path.stem}.png"))
             other = sources.setdefault(target, str(path))
             if other != str(path):
                 why = f"{other} and {path} would both become {target}"
                 raise ValueError(f"{why}: rename one, or use two folders")
-    if not out.is_dir() and (out.exists() or out.suffix.lower() in image.FORMATS):
+    if not out.is_dir() and (out.exists() or out.suffix.lower() in FORMATS):
         raise NotADirectoryError(f"{out} is the name of a file, and several images need a folder: name one")
     out.mkdir(parents=True, exist_ok=True)
     return {path: target for target, path in sources.items()}
@@ -228,7 +230,7 @@ def _targets(args: argparse.Namespace) -> dict[str, str]:
 def _images_in(folder: Path) -> list[Path]:
     """Return the images in a folder, recognised by their suffixes, in alphabetical order."""
     kinds = {p: mimetypes.guess_type(p.name, strict=False)[0] or "" for p in sorted(folder.iterdir())}
-    found = [p for p, kind in kinds.items() if kind.startswith("image/") or p.suffix.lower() in image.FORMATS]
+    found = [p for p, kind in kinds.items() if kind.startswith("image/") or p.suffix.lower() in FORMATS]
     if not found:
         raise FileNotFoundError(f"{folder} is a folder without images; name images, or a folder with some")
     return found

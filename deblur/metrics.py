@@ -126,14 +126,7 @@ def ssim(truth: Array, image: Array, *, data_range: float = 1.0, channel_axis: i
 
     from skimage.metrics import structural_similarity
 
-    return float(
-        structural_similarity(
-            asnumpy(a),
-            asnumpy(b),
-            data_range=math.ldexp(data_range, -exponent),
-            channel_axis=channel_axis,
-            gaussian_weights=True,
-            sigma=1.5,
-            use_sample_covariance=False,
-        )
-    )
+    window = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+    images = asnumpy(a), asnumpy(b)
+    span = math.ldexp(data_range, -exponent)
+    return float(structural_similarity(*images, data_range=span, channel_axis=channel_axis, **window))

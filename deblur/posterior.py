@@ -71,7 +71,7 @@ from .probing import Counted, drawn, probe
 from .problem import Problem, Stop
 from .solvers import cosine, fourier, kronecker, sine
 from .solvers.start import smoothed
-from .terms import FORMULA, ORDER, REGULARIZERS, first_difference_power, is_quadratic
+from .terms import FORMULA, ORDER, REGULARIZERS, first_difference_power, is_quadratic, kind_of
 from .threads import all_cores
 from .tuning import check_noise, estimate_noise
 
@@ -369,7 +369,7 @@ def _diagonal(problem: Problem, name: str) -> Array:
     else:
         s = _SPECTRA[name].decompose(form.blur, np.dtype(np.float64), problem.device).singular_values
     squares = reduce(xp.add.outer, (first_difference_power(n, name == "fft", xp) for n in s.shape))
-    inverse = 1 / (s * s + problem.lam * squares ** ORDER[REGULARIZERS[form.regularizer][0].differences])
+    inverse = 1 / (s * s + problem.lam * squares ** ORDER[kind_of(form.regularizer)])
     if name == "fft":
         return xp.full(problem.operator.scene_shape, float(inverse.mean()))
     if name != "kronecker":

@@ -42,7 +42,7 @@ from .operators.natural import TAPS, numbers, scenes
 from .problem import Problem, Stop
 from .solvers.domain import TorusDomain
 from .solvers.start import smoothed
-from .terms import DIFFERENCES, REGULARIZERS, adjoint_differences, counted
+from .terms import DIFFERENCES, adjoint_differences, counted, kind_of
 from .vector_ops import Systems
 
 Counted = Callable[[int], None]  # called with the number of completed probes
@@ -86,7 +86,7 @@ class _Preconditioner:
         operator, mixed = form.operator, problem.xp.ones(1)
         self._domain = domain = TorusDomain(operator.mean_blur, problem.dtype, problem.device)
         weight, most = (1.0, 1.0) if w is None else (float(w.mean()), float(w.max()))
-        prior = domain.symbol(REGULARIZERS[form.regularizer][0].differences)
+        prior = domain.symbol(kind_of(form.regularizer))
         if problem.regularizer == "natural":  # the power spectrum of B
             mixed = domain.torus.power(reduce(np.multiply.outer, [TAPS] * problem.axes))
         self._inverse = (mixed * domain.inverse(weight, lam * prior)).astype(problem.dtype)
@@ -133,7 +133,7 @@ def _quadratic_draws(problem: Problem, rng: np.random.Generator, precondition: _
     """
     operator, weights, xp, dtype = problem.operator, problem.fidelity.weights, problem.xp, problem.dtype
     root = 1.0 if weights is None else xp.sqrt(weights)
-    kind, wraps = REGULARIZERS[problem.regularizer][0].differences, operator.boundary.wraps
+    kind, wraps = kind_of(problem.regularizer), operator.boundary.wraps
 
     def noise(*shape: int) -> Array:
         return xp.asarray(rng.standard_normal(shape).astype(dtype))

@@ -42,15 +42,7 @@ from .operators.blur import Blur
 from .operators.natural import coloured
 from .operators.operator import Operator
 from .operators.varying import VaryingBlur
-from .terms import (
-    FORMULA,
-    REGULARIZERS,
-    DataFidelity,
-    adjoint_differences,
-    differences,
-    is_quadratic,
-    regularizer_value,
-)
+from .terms import FORMULA, DataFidelity, adjoint_differences, differences, is_quadratic, kind_of, regularizer_value
 
 if TYPE_CHECKING:
     from .solvers.noise import NoiseModel
@@ -232,7 +224,7 @@ class Problem:
             seen = self.fidelity.weights * seen
         seen = self.operator.adjoint(seen)
         if self.regularizer != "identity":
-            kind, wraps = REGULARIZERS[self.regularizer][0].differences, self.operator.boundary.wraps
+            kind, wraps = kind_of(self.regularizer), self.operator.boundary.wraps
             f = adjoint_differences(differences(f, kind, wraps, self.axes), kind, wraps, self.axes)
         return combined(seen, f, b=self.lam)
 

@@ -15,6 +15,9 @@ import numpy as np
 
 from . import image, psf, terminal
 from .arguments import add_arguments, add_command
+from .image.outputs import write_whole
+from .image.reading import check_readable, located
+from .image.writing import FORMATS
 from .progress import report_phase
 from .psf.files import check_suffix, load_with_voxel, numbers_in, read_grey
 
@@ -73,7 +76,7 @@ def upright(given: tuple[str, np.ndarray, Any], orientation: int) -> np.ndarray:
     not.
     """
     text, kernel, _ = given
-    return psf.upright(kernel, orientation) if image.located(text)[0].exists() else kernel
+    return psf.upright(kernel, orientation) if located(text)[0].exists() else kernel
 
 
 def _grey(args: argparse.Namespace, name: str = "input") -> np.ndarray:
@@ -99,7 +102,7 @@ def points(args: argparse.Namespace) -> psf.PSFEstimate:
         Also measure how the PSF varies: write PSFs on a grid of this size to OUT, an .npz.
     """
     try:
-        positions = args.positions and numbers_in(image.check_readable(args.positions))
+        positions = args.positions and numbers_in(check_readable(args.positions))
     except ValueError as error:
         raise ValueError(f"--positions {args.positions}: {error}; a line holds a row and a column") from None
     options = {name: getattr(args, name) for name in ("size", "saturation", "grid")}
@@ -179,7 +182,7 @@ def blind(args: argparse.Namespace, parser: argparse.ArgumentParser) -> argparse
     """
     path = Path(args.input)
     path = path.resolve() if path.is_dir() else path  # Path(".") has an empty name
-    suffix = path.suffix if path.suffix.lower() in image.FORMATS or path.is_dir() else ".png"
+    suffix = path.suffix if path.suffix.lower() in FORMATS or path.is_dir() else ".png"
     out = args.output or str(path.with_name(f"{path.stem}-restored{suffix}"))
     usual = parser.parse_args(["reconstruct", "-", "--output", "OUT", "--blind", "auto"])
     return argparse.Namespace(**vars(usual) | vars(args) | {"input": [args.input], "output": out, "blind": args.size})
@@ -260,6 +263,6 @@ def check(args: argparse.Namespace) -> int:
     if args.picture:
         from . import plot
 
-        image.write_whole(args.picture, partial(plot.psf_check(found).savefig, format="png"), args.force)
+        write_whole(args.picture, partial(plot.psf_check(found).savefig, format="png"), args.force)
     terminal.report(str(found))
     return 0 if found.verdict.ok else 1

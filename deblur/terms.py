@@ -328,6 +328,11 @@ REGULARIZERS: dict[str, tuple[Regularizer, ...]] = {
 }
 
 
+def kind_of(regularizer: str) -> str:
+    """Return the kind of differences of a quadratic regularizer."""
+    return REGULARIZERS[regularizer][0].differences
+
+
 def differences(scene: Array, kind: str, wrap: bool, axes: int = 2) -> Iterator[Array]:
     """Yield the differences of a scene, one stencil after the other; they are zero where they do not count.
 

@@ -21,7 +21,9 @@ from .device import require_memory
 from .errors import naming
 from .frames import min_float_dtype
 from .image.axes import in_order, in_words
+from .image.outputs import replace_store, write_whole
 from .image.stores import import_zarr, is_store, largest_level, ome_attributes, read_part
+from .image.writing import left_out
 from .operators.matrix import by
 from .pipeline import Deblurrer
 from .progress import report_phase
@@ -123,7 +125,7 @@ def restored(args: argparse.Namespace, options: Any) -> str:
                 from . import plot
 
                 views = plot.volumes({"before": g, "after": f}, [metadata.spacing.get(a, 1.0) for a in "ZYX"])
-                image.write_whole(args.views, partial(views.savefig, format="png"), args.force)
+                write_whole(args.views, partial(views.savefig, format="png"), args.force)
             if to_store:
                 f, _ = image.fit_to_levels(args.output, f, g, 32, counts=True)
             with naming(args.output):
@@ -132,7 +134,7 @@ def restored(args: argparse.Namespace, options: Any) -> str:
                 reports += [f"channel     {(metadata.labels or channels)[i]}"] * (len(channels) > 1)
                 reports.append(str(result))
         if to_store:
-            image.replace_store(args.output)
+            replace_store(args.output)
             os.rename(unfinished, args.output)
             lines = [f"written     {args.output}", *_dropped(args, out, bits, metadata)]
         else:
@@ -180,5 +182,5 @@ def written(
 
 def _dropped(args: argparse.Namespace, picture: Any, bits: int, metadata: image.Metadata) -> list[str]:
     """Return a line about the metadata that OUT cannot hold, or no line."""
-    lost = ", ".join(image.left_out(args.output, picture, bits, metadata))
+    lost = ", ".join(left_out(args.output, picture, bits, metadata))
     return [f"dropped     metadata that {args.output} cannot hold: {lost}"] if lost else []

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import image
 from ..errors import check_callback, check_choice
+from ..image.outputs import write_whole
 from ..pipeline import solve
 from .adapters import PACKAGES, Entrant, entrants
 from .cases import Case, Task, make_cases
@@ -101,7 +101,7 @@ class Comparison:
 
 def _written(text: str, path: str | Path | None, overwrite: bool) -> str:
     if path is not None:
-        image.write_whole(path, text.encode(), overwrite)
+        write_whole(path, text.encode(), overwrite)
     return text
 
 

@@ -3,26 +3,6 @@
 from .arrays import as_float as as_float, im2vector as im2vector, is_colour as is_colour, vector2im as vector2im
 from .light import linear_light as linear_light, srgb as srgb
 from .metadata import Metadata as Metadata, upright as upright
-from .outputs import (
-    check_output as check_output,
-    check_replaceable as check_replaceable,
-    check_writable as check_writable,
-    replace_store as replace_store,
-    write_whole as write_whole,
-)
-from .reading import (
-    check_readable as check_readable,
-    located as located,
-    opened as opened,
-    read as read,
-    read_stored as read_stored,
-    read_with_metadata as read_with_metadata,
-)
-from .writing import (
-    FORMATS as FORMATS,
-    Levels as Levels,
-    check_format as check_format,
-    fit_to_levels as fit_to_levels,
-    left_out as left_out,
-    write as write,
-)
+from .outputs import check_output as check_output, check_writable as check_writable
+from .reading import read as read, read_with_metadata as read_with_metadata
+from .writing import Levels as Levels, check_format as check_format, fit_to_levels as fit_to_levels, write as write

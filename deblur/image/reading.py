@@ -162,7 +162,8 @@ def read_with_metadata(path: FilePath) -> tuple[np.ndarray, Metadata]:
     image : ndarray
         The image. It may contain NaN and infinity, as in FITS files where nothing was measured.
     metadata : Metadata
-        The metadata, with the opacity; `left_out` names the parts that `write` cannot write to another file.
+        The metadata, with the opacity; `deblur.image.writing.left_out` names the parts that `write` cannot write to
+        another file.
 
     Raises
     ------

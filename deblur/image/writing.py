@@ -31,7 +31,7 @@ def check_format(path: FilePath, image: Array, bits: int | None = None) -> int:
     Parameters
     ----------
     path : path
-        The file, whose suffix names the format; see `FORMATS`.
+        The file, whose suffix names the format; see `deblur.image.writing.FORMATS`.
     image : array
         The image; only its shape and dtype matter.
     bits : {8, 16, 32}, optional
@@ -81,7 +81,7 @@ def write(
 ) -> int:
     """Write an image file: PNG, JPEG, WebP (without loss), TIFF or FITS, by the suffix.
 
-    The file is written completely or not at all, as by `write_whole`.
+    The file is written completely or not at all, as by `deblur.image.outputs.write_whole`.
 
     Parameters
     ----------
@@ -97,8 +97,8 @@ def write(
     overwrite : bool
         Replace an existing file.
     metadata : Metadata, optional
-        Metadata from `deblur.image.read_with_metadata`, with the opacity, to write with the pixels. `left_out` names
-        the parts that cannot be written.
+        Metadata from `deblur.image.read_with_metadata`, with the opacity, to write with the pixels.
+        `deblur.image.writing.left_out` names the parts that cannot be written.
 
     Returns
     -------

@@ -85,14 +85,10 @@ def deconvwnr(img: Array, psf: Array, nsr: Any = 0.0, icorr: Any = None) -> Arra
 def _power(corr: Any, name: str, psf: tuple[int, ...], image: Array) -> Array:
     """Return the power at each frequency of an autocorrelation function, given in one of the three forms."""
     c, shape = as_real(corr, name), image.shape
-    axes = [axis for axis, m in enumerate(psf) if m > 1]
     if c.size > 1 and max(c.shape) == c.size and max(shape) < math.prod(shape):
         half = asnumpy(c).ravel()[c.size // 2 :]
-        square = np.zeros((1,) * len(shape))
-        for axis in axes:
-            lag = np.arange(shape[axis]) - shape[axis] // 2
-            square = square + (lag**2).reshape([-1 if d == axis else 1 for d in range(len(shape))])
-        c = np.interp(np.sqrt(square), np.arange(len(half)), half, right=0.0)
+        lags = np.ix_(*(np.arange(n) - n // 2 if m > 1 else np.zeros(1) for n, m in zip(shape, psf, strict=True)))
+        c = np.interp(np.sqrt(sum(lag**2 for lag in lags)), np.arange(len(half)), half, right=0.0)
     return abs(psf2otf(as_filter(c, image, name), shape))
 
 

@@ -14,10 +14,9 @@ from ..psf import disk as disk_psf
 from . import arguments
 
 
-def _grid(size: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def _grid(size: Sequence[int]) -> tuple[np.ndarray, ...]:
     """Return row and column coordinates of a filter, zero at its centre (which is between pixels for an even size)."""
-    y, x = (np.arange(n) - (n - 1) / 2 for n in size)
-    return y[:, None], x[None, :]
+    return np.ix_(*(np.arange(n) - (n - 1) / 2 for n in size))
 
 
 def _hsize(value: Any) -> tuple[int, int]:

@@ -44,8 +44,8 @@ from ..operators.torus import Torus, wrapped
 from ..operators.varying import cell_centres
 from ..solvers.noise import noise_level
 from ..threads import cores
-from .estimate import PSFEstimate, PSFMap, PSFStatus, centre_of_gravity, grey, placed
-from .models import Size, as_shape, coordinates, unit_sum
+from .estimate import PSFEstimate, PSFMap, PSFStatus, grey, placed
+from .models import Size, as_shape, centre_of_gravity, coordinates, unit_sum
 
 _CONTRAST = 0.2  # standard deviation to which the image is scaled; all other values refer to it
 _LEAST_LAM = 1e-4  # limit of λ at all scales

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from .estimate import centre, centre_of_gravity, gradient_power, grey, listed, middle, pixels
-from .models import unit_sum
+from .estimate import gradient_power, grey, listed, middle, pixels
+from .models import centre, centre_of_gravity, unit_sum
 from .shaping import cut_off_noise, resample
 from .spectra import PictureSpectrum, compressed
 

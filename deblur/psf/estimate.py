@@ -14,7 +14,7 @@ import scipy
 from ..device import Array, as_real, asnumpy, check_finite
 from ..errors import warn
 from ..terms import first_difference_power
-from .models import coordinates, radii
+from .models import centre, centre_of_gravity, radii
 
 
 class PSFStatus(enum.Enum):
@@ -168,15 +168,6 @@ def middle(image: np.ndarray, side: int) -> np.ndarray:
 def border(a: np.ndarray) -> np.ndarray:
     """Return the outermost pixels of an array."""
     return np.concatenate([a.take(end, axis).ravel() for axis in range(a.ndim) for end in (0, -1)])
-
-
-def centre(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple((n - 1) // 2 for n in shape)
-
-
-def centre_of_gravity(psf: np.ndarray) -> tuple[float, ...]:
-    """Return the displacement of the centre of gravity from the PSF's centre along each axis, in pixels."""
-    return tuple(float((line * psf).sum() / (psf.sum() or 1.0)) for line in coordinates(psf.shape))
 
 
 def width(psf: np.ndarray) -> float:

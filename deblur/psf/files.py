@@ -19,7 +19,8 @@ from ..errors import check_flags, check_path, shown
 from ..image.arrays import looks_coloured
 from ..image.metadata import inverse
 from ..image.ome import settings
-from ..image.reading import FilePath
+from ..image.outputs import write_whole
+from ..image.reading import FilePath, check_readable, opened, read_stored
 from ..operators.matrix import by
 from ..operators.varying import check_grid
 from .models import unit_sum
@@ -53,7 +54,7 @@ def read_table(path: Path, name: str = "psf") -> np.ndarray:
         return _read_matlab(path, name)
     if path.suffix.lower() in _TEXT:
         return numbers_in(path)
-    with image_file.opened(path) as f:
+    with opened(path) as f:
         if not zipfile.is_zipfile(f):
             return _read_npy(f, f.seek(0, os.SEEK_END), path)
         with zipfile.ZipFile(f) as archive:
@@ -149,9 +150,9 @@ def load_with_voxel(
     check_flags(normalize=normalize, allow_negative=allow_negative, volume=volume is not None and volume)
     if str(path).startswith("volume:"):
         path, volume = str(path).removeprefix("volume:").strip(), True
-    file = image_file.check_readable(path)
+    file = check_readable(path)
     is_table = file.suffix.lower() in (*_TEXT, *_ARRAYS)
-    picture, found = (None, image_file.Metadata()) if is_table else image_file.read_stored(path)
+    picture, found = (None, image_file.Metadata()) if is_table else read_stored(path)
     try:
         psf = read_table(file) if picture is None else image_file.as_float(picture)
         if psf.dtype.kind not in "biuf":
@@ -184,7 +185,7 @@ def read_grey(path: FilePath) -> tuple[np.ndarray, dict[str, Any]]:
 
     The arguments are its orientation and voxel. Integers keep their unit, whose maximum is saturation.
     """
-    picture, found = image_file.read_stored(path)
+    picture, found = read_stored(path)
     if image_file.is_colour(picture):
         picture = picture.mean(axis=-1)
     if picture.ndim == 3 and set(found.axes) & set("TC"):
@@ -247,7 +248,7 @@ def load_grid(path: FilePath, grid: tuple[int, int] | None = None) -> np.ndarray
     """
     path, grid = check_path(path), None if grid is None else check_grid(grid)
     if not path.is_dir():
-        image_file.check_readable(path)
+        check_readable(path)
     if path.suffix.lower() in (".npy", ".npz"):
         try:
             psfs = read_table(path, "psfs")
@@ -334,4 +335,4 @@ def save(path: FilePath, psf: Any, *, overwrite: bool = False, orientation: int 
         axes = "ZYX"[3 - h.ndim :]
         spacing = {axis: side for axis, side in zip(axes, voxel or (), strict=False) if side > 0}
         tifffile.imwrite(held, h.astype(np.float32), photometric="minisblack", **settings(axes, spacing, ()))
-    image_file.write_whole(path, held.getvalue(), overwrite)
+    write_whole(path, held.getvalue(), overwrite)

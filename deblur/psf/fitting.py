@@ -20,8 +20,8 @@ import scipy
 
 from ..errors import check_choice
 from . import models
-from .estimate import PSFEstimate, border, centre, centre_of_gravity, graded, grey, percent, placed, width
-from .models import coordinates, unit_sum
+from .estimate import PSFEstimate, border, graded, grey, percent, placed, width
+from .models import centre, centre_of_gravity, coordinates, unit_sum
 from .spectra import PictureSpectrum
 
 _SURE, _DEEP = 30.0, 0.4  # least log-likelihood ratio and least depth of zeros for a blur found in an image

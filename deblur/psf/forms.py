@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InsufficientMemoryError, nearest, shown
-from ..image import located
+from ..image.reading import located
 from .files import load_with_voxel
 from .models import Lengths, airy, box, camera_shake, delta, disk, gaussian, moffat, motion
 from .optics import confocal, light_sheet, microscope

@@ -59,11 +59,21 @@ def per_axis(values: Lengths, axes: int, name: str, gaps: bool = False) -> tuple
     return tuple(x if gaps and x != x else check_number(x, name, above=True) for x in (each * axes)[:axes])
 
 
+def centre(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the pixel that is the centre of a PSF of this shape."""
+    return tuple((n - 1) // 2 for n in shape)
+
+
 def coordinates(shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
     """Return the distances of the pixel centres from the PSF's centre along each axis, as a column (m, 1) and a row (1,
     n).
     """
-    return np.ix_(*(np.arange(n) - (n - 1) // 2 for n in shape))
+    return np.ix_(*(np.arange(n) - c for n, c in zip(shape, centre(shape), strict=True)))
+
+
+def centre_of_gravity(psf: np.ndarray) -> tuple[float, ...]:
+    """Return the displacement of the centre of gravity from the PSF's centre along each axis, in pixels."""
+    return tuple(float((line * psf).sum() / (psf.sum() or 1.0)) for line in coordinates(psf.shape))
 
 
 def radii(shape: tuple[int, ...]) -> np.ndarray:

@@ -19,8 +19,8 @@ from ..linalg import krylov
 from ..operators.torus import Torus
 from ..tuning import noise_level
 from ..vector_ops import Systems
-from .estimate import PSFEstimate, centre_of_gravity, energy_outside, graded, gradient_power, grey, middle, shift, width
-from .models import Size, as_shape, unit_sum
+from .estimate import PSFEstimate, energy_outside, graded, gradient_power, grey, middle, shift, width
+from .models import Size, as_shape, centre_of_gravity, unit_sum
 
 _LAMBDAS = (3e-2, 3e-3, 3e-4, 3e-5)  # relative to the mean power of the sharp image's gradient
 _SPARE = 3  # pixels by which the first PSF is larger on every side, to hold a displacement

@@ -27,8 +27,8 @@ from ..device import Shape
 from ..errors import check_number
 from ..operators.matrix import by
 from ..operators.varying import cell_centres
-from .estimate import PSFEstimate, PSFStatus, centre, energy_outside, gains, graded, grey, placed, shift, width
-from .models import Size, as_shape, coordinates, radii, unit_sum
+from .estimate import PSFEstimate, PSFStatus, energy_outside, gains, graded, grey, placed, shift, width
+from .models import Size, as_shape, centre, coordinates, radii, unit_sum
 from .sources import FOUND, checked_positions, detected, flat_tops, without_background
 from .variation import MeanPSF, Variation, clean
 

@@ -41,8 +41,8 @@ from ..solvers.richardson_lucy import RichardsonLucy
 from ..terms import DataFidelity
 from .blurred import finest_scale
 from .checking import checked_picture
-from .estimate import PSFEstimate, centre, graded, grey, percent, placed
-from .models import coordinates, spread, unit_sum
+from .estimate import PSFEstimate, graded, grey, percent, placed
+from .models import centre, coordinates, spread, unit_sum
 from .shaping import crop, cut_off_noise, denoise
 from .spectra import PictureSpectrum, compressed
 

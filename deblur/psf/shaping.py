@@ -11,22 +11,8 @@ import numpy as np
 import scipy
 
 from ..errors import as_number, check_flags, check_number, warn
-from .estimate import (
-    PSFEstimate,
-    border,
-    centre,
-    centre_of_gravity,
-    energy_outside,
-    gains,
-    graded,
-    grey,
-    listed,
-    pixels,
-    placed,
-    shift,
-    width,
-)
-from .models import Lengths, Size, as_shape, coordinates, per_axis, unit_sum
+from .estimate import PSFEstimate, border, energy_outside, gains, graded, grey, listed, pixels, placed, shift, width
+from .models import Lengths, Size, as_shape, centre, centre_of_gravity, coordinates, per_axis, unit_sum
 
 
 def recentre(psf: Any) -> np.ndarray:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from .estimate import PSFMap, centre_of_gravity, gains, placed, shift
-from .models import unit_sum
+from .estimate import PSFMap, gains, placed, shift
+from .models import centre_of_gravity, unit_sum
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from ..operators.natural import TAPS
 from ..operators.torus import Torus, wound
 from ..pool import pool
 from ..problem import Problem
-from ..terms import ORDER, REGULARIZERS, first_difference_power
+from ..terms import ORDER, first_difference_power, kind_of
 
 #: Pixels over which the correlation of photographs falls to 1/e. The prediction is nearly as sharp with 4 to 16, but
 #: not with 1 (white) or 64: see benchmarks/bench_tiles.py, which also tests the factor on PSFs and images set aside.
@@ -124,7 +124,7 @@ def multiplier(torus: Torus, h: Array, problem: Problem) -> Array:
     elif regularizer == "identity":
         power += lam
     else:
-        power += lam * sum(grid) ** ORDER[REGULARIZERS[regularizer][0].differences]
+        power += lam * sum(grid) ** ORDER[kind_of(regularizer)]
     if not float(power.min()) > np.finfo(np.float64).eps * float(power.max()):
         raise ValueError(
             f"with {problem.strength} the influence of a pixel is unlimited: the PSF removes some frequencies "

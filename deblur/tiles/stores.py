@@ -19,11 +19,12 @@ import numpy as np
 
 from ..errors import naming
 from ..frames import min_float_dtype
-from ..image import Metadata, as_float, check_replaceable, read_stored, replace_store
+from ..image import Metadata, as_float
 from ..image.arrays import looks_coloured
 from ..image.axes import in_order
 from ..image.metadata import of_tiff
-from ..image.reading import Refusal, check_set
+from ..image.outputs import check_replaceable, replace_store
+from ..image.reading import Refusal, check_set, read_stored
 from ..image.stores import import_zarr, largest_level, multiscales, ome_attributes, open_store, read_part
 from .tiling import Layout, Tiling
 

@@ -94,8 +94,8 @@ def test_fits_is_written_with_its_header_and_in_its_unit(tmp_path):
     found, said = image.read_with_metadata(tmp_path / "a.fits")
     out = tmp_path / "b.fit"
     assert image.check_format(out, found) == 32
-    assert image.left_out(out, found, 32, said) == []
-    assert image.left_out(tmp_path / "b.tif", found, 16, said) == ["FITS header"]
+    assert image.writing.left_out(out, found, 32, said) == []
+    assert image.writing.left_out(tmp_path / "b.tif", found, 16, said) == ["FITS header"]
     half, words = image.fit_to_levels(out, image.as_float(found) / 2, found, 32)
     assert words == "the numbers are in the unit of the uint16 input"
     image.write(out, half, metadata=said)
@@ -157,7 +157,7 @@ def test_exif_profile_and_resolution_go_from_file_to_file(tmp_path, source, targ
     assert pixels.shape == (20, 16, 3)  # turned upright
     assert metadata.others == ()
     image.write(tmp_path / target, pixels, metadata=metadata)
-    assert image.left_out(tmp_path / target, pixels, 8, metadata) == []
+    assert image.writing.left_out(tmp_path / target, pixels, 8, metadata) == []
     with Image.open(tmp_path / target) as written:
         exif = written.getexif()
         assert exif.get(274, 1) == 1  # the pixels stand upright already
@@ -188,7 +188,7 @@ def test_every_file_is_rotated_as_pillow_does(tmp_path, orientation, dtype):
         np.testing.assert_array_equal(stands[..., 0] if stands.ndim == 3 else stands, expected)
         assert metadata.orientation == orientation
         if name != "c.webp":
-            lies, again = image.read_stored(tmp_path / name)
+            lies, again = image.reading.read_stored(tmp_path / name)
             np.testing.assert_array_equal(lies[..., 0] if lies.ndim == 3 else lies, GREY)
             assert again.orientation == orientation
 
@@ -198,12 +198,12 @@ def test_metadata_that_no_file_can_hold_are_named(tmp_path):
     picture.save(tmp_path / "a.jpg", exif=camera_exif().tobytes(), comment=b"by hand", icc_profile=PROFILE)
     pixels, metadata = image.read_with_metadata(tmp_path / "a.jpg")
     assert metadata.others == ("comment",)
-    assert image.left_out("b.tif", pixels, 16, metadata) == ["comment"]
+    assert image.writing.left_out("b.tif", pixels, 16, metadata) == ["comment"]
     picture.save(tmp_path / "fine.png", dpi=(99999, 99999))  # a microscope's, which no JPEG can say
     _, metadata = image.read_with_metadata(tmp_path / "fine.png")
-    assert image.left_out("b.jpg", pixels, 8, metadata) == ["resolution"]
+    assert image.writing.left_out("b.jpg", pixels, 8, metadata) == ["resolution"]
     image.write(tmp_path / "fine.jpg", pixels, metadata=metadata)
-    assert image.left_out("b.tif", pixels, 8, metadata) == []
+    assert image.writing.left_out("b.tif", pixels, 8, metadata) == []
     Image.fromarray(GREY).save(tmp_path / "g.png", icc_profile=PROFILE)
     _, metadata = image.read_with_metadata(tmp_path / "g.png")
     assert metadata.icc == b""
@@ -218,7 +218,7 @@ def test_a_file_without_metadata_has_none(tmp_path):
         image.write(tmp_path / name, RGB)
         pixels, metadata = image.read_with_metadata(tmp_path / name)
         assert metadata == image.Metadata(), name
-        assert image.left_out("b.png", pixels, 8, metadata) == []
+        assert image.writing.left_out("b.png", pixels, 8, metadata) == []
 
 
 # -- pipes -----------------------------------------------------------------------------------

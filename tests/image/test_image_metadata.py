@@ -30,7 +30,7 @@ def travelled(source, target, dtype=None):
     pixels = pixels if dtype is None else image.as_float(pixels).astype(dtype)
     bits = image.check_format(target, pixels)
     assert image.write(target, pixels, metadata=metadata) == 0
-    return pixels, image.left_out(target, pixels, bits, metadata)
+    return pixels, image.writing.left_out(target, pixels, bits, metadata)
 
 
 # -- EXIF in every TIFF --------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def test_exif_goes_into_every_tiff(tmp_path, rng, shape, dtype):
     metadata = image.Metadata(exif=exif.tobytes(), dpi=(300, 150))
     path, a = tmp_path / "a.tif", samples(rng, shape, dtype)
     image.write(path, a, metadata=metadata)
-    assert image.left_out(path, a, 8 * a.itemsize, metadata) == []
+    assert image.writing.left_out(path, a, 8 * a.itemsize, metadata) == []
     np.testing.assert_array_equal(tifffile.imread(path), a)
     with tifffile.TiffFile(path) as tiff:
         tags = tiff.pages[0].tags
@@ -157,7 +157,7 @@ def test_all_files_of_an_ome_set_are_read_or_the_missing_ones_are_named(tmp_path
     with pytest.raises(ValueError, match=r"one file of an OME-TIFF that a.companion.ome describes"):
         image.read(tmp_path / "part.ome.tif")
     _, metadata = image.read_with_metadata(tmp_path / "of_0.ome.tif")
-    assert image.left_out("a.ome.tif", planes[0], 16, metadata) == ["OME's pixel size and channel names"]
+    assert image.writing.left_out("a.ome.tif", planes[0], 16, metadata) == ["OME's pixel size and channel names"]
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_texts_and_colour_space_of_a_png_go_along(tmp_path, rng, depth):
         assert (picture.text["Author"].lang, picture.info["gamma"]) == ("de", 0.45455)
         assert picture.info["chromaticity"][2:4] == (0.68, 0.32)
         assert [round(d) for d in picture.info["dpi"]] == [300, 150]
-    assert image.left_out("b.jpg", pixels, 8, metadata) == ["PNG texts", "PNG colour space"]
+    assert image.writing.left_out("b.jpg", pixels, 8, metadata) == ["PNG texts", "PNG colour space"]
 
 
 @pytest.mark.parametrize("depth", [8, 16])
