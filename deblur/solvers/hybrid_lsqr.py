@@ -101,15 +101,13 @@ class _Hybrid:
         scale = np.where(wanted > 0, wanted, 1.0)
 
         bases, done = Bidiagonalization(operator, stack), False
-        while bases.steps < most and not bases.exhausted:
+        while not done and bases.steps < most and not bases.exhausted:
             bases.advance()
             left, size = bases.residuals(lam)
             residual = float((left / scale).max())
             problem.stop.report(bases.steps, residual)
             close = min(_allowed(problem, bases.norm), MOST * lam)
             done = residual <= (rtol or np.inf) and bool(problem.early or (left <= 0.1 * close * size).all())
-            if done:
-                break
         scene = bases.scene(lam) if bases.steps else problem.xp.zeros_like(operator.adjoint(stack))
 
         data_residual = combined(stack, operator.forward(scene), b=-1)
