@@ -240,7 +240,6 @@ def _root(observer: _Observer, t: float, low: float, high: float) -> Search:
     """Return the root of the rule's function, which grows with λ; the arguments are those of `_minimise`."""
     value = observer.value_at
     step = -_STEP if value(t) > 0 else _STEP
-    other = t
     while len(observer.seen) < _MOST:
         other = min(max(t + step, low), high)
         if (value(other) > 0) != (value(t) > 0):
