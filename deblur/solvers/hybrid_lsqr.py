@@ -40,7 +40,7 @@ import numpy as np
 
 from ..device import Array, require_memory
 from ..norms import combined, norms
-from ..problem import Factor, Problem, Solution
+from ..problem import Problem, Solution
 from ..threads import all_cores
 from .krylov import Bidiagonalization, vectors
 from .refine import MOST, tolerance
@@ -72,12 +72,9 @@ def memory(problem: Problem) -> float:
     return kept + problem.frames * each
 
 
-def prepare(problem: Problem) -> Factor:
-    """Return a solver that bidiagonalises anew for each image: nothing can be computed without one."""
-    return _Hybrid(problem)
+class HybridLSQR:
+    """A solver that bidiagonalises anew for each image: nothing can be computed without one."""
 
-
-class _Hybrid:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
 
@@ -125,6 +122,9 @@ class _Hybrid:
             asked = "too much to guarantee an accurate image" if not problem.early else f"{rtol:g} was requested"
             why += f" of at most {most}, {asked}: use a larger λ, more steps (max_iterations) or method 'pcg'"
         return Solution(scene.reshape(*g.shape[:2], *operator.scene_shape), bases.steps, converged, why)
+
+
+prepare = HybridLSQR
 
 
 def _allowed(problem: Problem, norm: float) -> float:
