@@ -57,7 +57,7 @@ from ..operators.torus import Torus
 from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
 from ..solvers.noise import noise_variance
-from ..solvers.start import filled, prior_scene
+from ..solvers.start import all_weights, filled, prior_scene
 from ..solvers.windows import cut, side_for
 from ..terms import is_quadratic, regularizer_value
 from .choice import AMPLIFIED, RULES, LambdaChoice, Search, explained, vertex
@@ -94,8 +94,7 @@ class _Observer:
         self.problem, self.prepare = replace(problem, stop=Stop(rtol=problem.stop.rtol)), prepare
         self.rule, self.nu = rule, nu
         self.frames, self.counts = len(g), problem.fidelity.name == "poisson"
-        w = xp.asarray(np.ones((1,) * g.ndim, g.dtype)) if weights is None else weights
-        self.w = xp.broadcast_to(w, g.shape)
+        self.w = xp.broadcast_to(all_weights(problem), g.shape)
         self.pixels = float(g.size if weights is None else total((self.w > 0).astype(g.dtype)))
         self.needs_degrees = rule in ("gcv", "sure")
         self.g = self.stack = g
