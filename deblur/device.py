@@ -351,6 +351,11 @@ def as_real(a: Any, name: str, dtype: Any = None) -> Array:
         return a.astype(own if dtype is None else dtype, copy=False)
 
 
+def blocks(n: int, size: int) -> list[slice]:
+    """Return slices that cut `n` rows into blocks of `size` rows; the last one may have fewer."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
 def all_true(of: Array) -> bool:
     """Return True if all elements of an array of bool are true.
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ..device import Array, asnumpy, get_xp
+from ..device import Array, asnumpy, blocks, get_xp
 from ..threads import on_cores
 from . import patches_gpu
 
@@ -98,8 +98,7 @@ class Groups:
         self._count = 1 << (min(STACK, len(moves)).bit_length() - 1)
         served = side in SIDES and self._count == STACK
         self._jit = _compiled() if served and xp is np else None
-        per = max(1, _STRIP // len(self._cols))
-        self._strips = [slice(i, i + per) for i in range(0, len(self._rows), per)]  # rows of reference patches
+        self._strips = blocks(len(self._rows), max(1, _STRIP // len(self._cols)))  # rows of reference patches
         self._edge = np.kaiser(side, 2.0).astype(np.float32)
         pilot = xp.ascontiguousarray(pilot, np.float32)
         self._places: patches_gpu.Places | None = None

@@ -82,14 +82,12 @@ class BandTriangle:
                 if len(carried):
                     triangle = tpqrt(triangle, carried, PANEL)[0]
                 carried, triangle = triangle[: stop - j], triangle[stop - j :, stop - j :]
-            if len(carried) == 0:
-                carried = carried[:, stop - j :]
-                continue
-            rows = new._window(j, stop, reach)
-            sweep_down(rows, carried)
+            if len(carried):
+                rows = new._window(j, stop, reach)
+                sweep_down(rows, carried)
+                new._put(j, rows)
             carried = carried[:, stop - j :]
             carried = carried[np.any(carried != 0, axis=1)]
-            new._put(j, rows)
         return new
 
     def without_rows(self, u: Any) -> BandTriangle:

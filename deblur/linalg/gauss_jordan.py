@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ..device import Array, is_cupy
+from ..device import Array, blocks, is_cupy
 from . import checks, gauss_jordan_gpu
 from .transpose import turn
 
@@ -100,8 +100,7 @@ def gauss_jordan_inverse(a: Any, *, overwrite_a: bool = False, check_finite: boo
         return a
     norm = checks.matrix_norm(a) if check_finite else 0.0
     columns = np.argsort(_eliminate(a, []))
-    for start in range(0, len(a), STRIP):
-        rows = slice(start, start + STRIP)
+    for rows in blocks(len(a), STRIP):
         a[rows] = a[rows][:, columns]
     checks.check_inverse(a, norm)
     return a
@@ -167,13 +166,12 @@ def _eliminate(a: np.ndarray, right: list[np.ndarray]) -> np.ndarray:
     """
     order = np.arange(len(a))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        for k in range(0, len(a), BLOCK):
-            panel = slice(k, min(k + BLOCK, len(a)))
+        for panel in blocks(len(a), BLOCK):
             targets = [a[:, panel.stop :], *right] if right else [a]
-            multipliers, order[k:] = _eliminate_panel(a, targets, order[k:], panel)
+            multipliers, order[panel.start :] = _eliminate_panel(a, targets, order[panel.start :], panel)
             if not right:  # the panel now has the identity's columns
                 a[:, panel] = 0
-                a[panel, panel] = np.eye(panel.stop - k)
+                a[panel, panel] = np.eye(panel.stop - panel.start)
             for target in targets:
                 pivot_rows = target[panel].copy()
                 target[panel] = 0

@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..device import Array, asnumpy, get_xp
+from ..device import Array, asnumpy, blocks, get_xp
 from ..errors import check_callback, check_choice, check_count, check_number
 from ..norms import combined, largest, norms
 from ..vector_ops import Systems
@@ -201,8 +201,7 @@ class _System:
         """Return b - A x in float64, without a second n × n matrix for float32."""
         x = self.x.astype(np.float64, copy=False)
         residual = self.b.astype(np.float64)
-        for start in range(0, len(x), BLOCK):
-            rows = slice(start, start + BLOCK)
+        for rows in blocks(len(x), BLOCK):
             combined(residual[rows], self.a[rows].astype(np.float64, copy=False) @ x, b=-1, out=residual[rows])
         return residual
 
@@ -220,12 +219,12 @@ class _System:
 def _sweep(system: _System, max_sweeps: int) -> tuple[Status, int]:
     """Run plain sweeps; return the status and the number of sweeps."""
     a, b, x, xp = system.a, system.b, system.x, get_xp(system.a)
-    blocks = [slice(start, min(start + BLOCK, len(a))) for start in range(0, len(a), BLOCK)]
-    corners = [xp.ascontiguousarray(a[rows, rows]) for rows in blocks]
-    left = [a[rows, : rows.start] @ x[: rows.start] for rows in blocks]
+    parts = blocks(len(a), BLOCK)
+    corners = [xp.ascontiguousarray(a[rows, rows]) for rows in parts]
+    left = [a[rows, : rows.start] @ x[: rows.start] for rows in parts]
     residual, first = xp.empty_like(b), np.inf
     for sweep in range(max_sweeps):
-        for i, rows in enumerate(blocks):
+        for i, rows in enumerate(parts):
             rest = b[rows] - a[rows, rows.start :] @ x[rows.start :]
             residual[rows] = rest - left[i]
             left[i] = a[rows, : rows.start] @ x[: rows.start]
@@ -361,8 +360,7 @@ def _check_symmetric(a: Array, rtol: float) -> None:
             f"{float(a[negative[0], negative[0]]):.3g}; use acceleration=None or gauss_jordan_solve"
         )
     bound = rtol * largest(a)
-    for start in range(0, len(a), BLOCK):
-        rows = slice(start, start + BLOCK)
+    for rows in blocks(len(a), BLOCK):
         difference = largest(a[rows] - a[:, rows].T)
         if not difference <= bound:
             raise ValueError(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from ..device import Array, get_xp, is_cupy
+from ..device import Array, blocks, get_xp, is_cupy
 from . import sweeps_gpu
 from .qr import factor
 from .triangular import inverse
@@ -53,9 +53,8 @@ def sweep_down(r: Array, u: Array, q: Array | None = None, e: Array | None = Non
     if is_cupy(r):
         sweeps_gpu.sweep_down(r, u, q, e)
         return
-    t = len(r)
-    for j in range(0, t, BLOCK):
-        here, rest = slice(j, min(j + BLOCK, t)), slice(min(j + BLOCK, t), None)
+    for here in blocks(len(r), BLOCK):
+        rest = slice(here.stop, None)
         r[here, here], v, tau = tpqrt(r[here, here], u[:, here], BLOCK)
         u[:, here] = 0
         reflect(v, tau, r[here, rest], u[:, rest])
@@ -99,11 +98,10 @@ def sweep_up(c: Array, z: Array, w: Array, r: Array, e: Array | None = None, q: 
     if is_cupy(r):
         sweeps_gpu.sweep_up(c, z, w, r, e, q)
         return
-    t = len(z)
-    for j in reversed(range(0, t, BLOCK)):
-        here, rest = slice(j, min(j + BLOCK, t)), slice(min(j + BLOCK, t), None)
+    for here in reversed(blocks(len(z), BLOCK)):
+        rest = slice(here.stop, None)
         c[...], v, tau = tpqrt(c, z[here], PANEL)
-        reflect_panels(v, tau, w[:, j:], r[here, j:])
+        reflect_panels(v, tau, w[:, here.start :], r[here, here.start :])
         if q is not None and e is not None:
             reflect_panels(v, tau, e.T, q[:, here].T)
         turn, r[here, here] = scipy.linalg.qr(r[here, here], check_finite=False)
@@ -121,9 +119,8 @@ def reflect(v: np.ndarray, t: np.ndarray, top: np.ndarray, below: np.ndarray) ->
 
 def reflect_panels(v: np.ndarray, t: np.ndarray, top: np.ndarray, below: np.ndarray) -> None:
     """Apply `reflect` for each panel of `PANEL` columns of v in turn."""
-    for i in range(0, v.shape[1], PANEL):
-        panel = slice(i, min(i + PANEL, v.shape[1]))
-        reflect(v[:, panel], t[: panel.stop - i, panel], top[panel], below)
+    for panel in blocks(v.shape[1], PANEL):
+        reflect(v[:, panel], t[: panel.stop - panel.start, panel], top[panel], below)
 
 
 def tpqrt(a: np.ndarray, b: np.ndarray, panel: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import kernels
-from ..device import Array, is_cupy
+from ..device import Array, blocks, is_cupy
 from .triangular_gpu import leading
 
 TILE = 128
@@ -32,15 +32,13 @@ def turn(a: Array) -> None:
 
 def mirror_lower(a: Array) -> None:
     """Copy the lower triangle of a square matrix over the upper one, in place; a CuPy matrix must be contiguous."""
-    n = len(a)
     if is_cupy(a):
-        _launch("transpose_mirror", a, n, a, leading(a))
+        _launch("transpose_mirror", a, len(a), a, leading(a))
         return
-    for i in range(0, n, TILE):
-        rows = slice(i, i + TILE)
+    tiles = blocks(len(a), TILE)
+    for i, rows in enumerate(tiles):
         a[rows, rows] = np.tril(a[rows, rows]) + np.tril(a[rows, rows], -1).T
-        for j in range(i + TILE, n, TILE):
-            columns = slice(j, j + TILE)
+        for columns in tiles[i + 1 :]:
             a[rows, columns] = a[columns, rows].T
 
 

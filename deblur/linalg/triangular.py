@@ -20,7 +20,7 @@ from typing import Any
 
 import scipy
 
-from ..device import Array, get_xp, is_cupy
+from ..device import Array, blocks, get_xp, is_cupy
 from ..errors import check_flags
 from . import checks, triangular_gpu
 from .pivots_gpu import PivotStatus
@@ -157,7 +157,6 @@ def substitute(l: Array, x: Array, *, trans: bool | tuple[bool, ...] = False, lo
 def clear_triangle(a: Array, *, lower: bool) -> None:
     """Set the strictly lower (or strictly upper) triangle of a square matrix to zero, in place."""
     keep = get_xp(a).triu if lower else get_xp(a).tril
-    for start in range(0, len(a), TILE):
-        tile = slice(start, start + TILE)
-        a[tile, slice(0, start) if lower else slice(start + TILE, None)] = 0
+    for tile in blocks(len(a), TILE):
+        a[tile, slice(0, tile.start) if lower else slice(tile.stop, None)] = 0
         a[tile, tile] = keep(a[tile, tile])

@@ -70,9 +70,8 @@ class Blur(LinearMap):
         self.boundary = edge = get_boundary(boundary)
         self.psf, self.image_shape, self.origin = check_geometry(psf, shape, origin, longer=edge.open)
         self.scene_shape = tuple(n + edge.extra(m) for n, m in zip(self.image_shape, self.psf.shape, strict=True))
-        if edge.continued:
-            for size, pads in zip(self.image_shape, self._pads, strict=True):
-                edge.check(size, *pads)
+        for size, pads in zip(self.image_shape, self._pads, strict=True):
+            edge.check(size, *pads)
         least = map(edge.torus, self.image_shape, self.psf.shape, self.origin)
         self._least, self._torus_origin = zip(*least, strict=True)
         # Attributes that solvers require of any operator: see `Operator`.

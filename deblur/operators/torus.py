@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import DTypeLike
 
-from ..device import CPU, Array, Device, get_xp
+from ..device import CPU, Array, Device, blocks, get_xp
 from . import torus_gpu
 
 
@@ -111,12 +111,12 @@ class Torus:
         # A few columns at a time: all at once, in double precision and three arrays, would take six times the spectrum.
         least = 1 << 18 if self.device.gpu is None else 1 << 22
         step = max(1, lines.shape[-1] // 8, least // math.prod(self.lengths[:-1]))
-        for first in range(0, lines.shape[-1], step):
-            part = lines[..., first : first + step]
+        for columns in blocks(lines.shape[-1], step):
+            part = lines[..., columns]
             for axis in self._axes[-2::-1]:
                 part = self.device.fft.fft(part, self.lengths[axis], axis)
                 part *= turns[axis]
-            out[..., first : first + step] = part
+            out[..., columns] = part
         return out
 
     def power(self, psf: np.ndarray) -> Array:
@@ -138,8 +138,7 @@ def fast_lengths(least: Sequence[int], device: Device) -> tuple[int, ...]:
 def _slices(shape: Sequence[int]) -> list[tuple[int | slice, ...]]:
     """Return indices of volumes (..., L, M, N) that cut them into slices that fit the cores' cache together."""
     step = max(1, (scipy.fft.get_workers() << 17) // math.prod(shape[-2:]))
-    parts = [slice(first, min(first + step, shape[-3])) for first in range(0, shape[-3], step)]
-    return [(*at, part) for at in np.ndindex(*shape[:-3]) for part in parts]
+    return [(*at, part) for at in np.ndindex(*shape[:-3]) for part in blocks(shape[-3], step)]
 
 
 def wound(psf: np.ndarray, lengths: Sequence[int]) -> np.ndarray:

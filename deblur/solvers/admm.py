@@ -91,13 +91,11 @@ def memory(problem: Problem) -> float:
     return held + max(step, copied)
 
 
-def prepare(problem: Problem) -> Admm:
-    """Return the ADMM solver of a problem: its domain and regularizers; the symbols are computed when first used."""
-    return Admm(problem)
-
-
 class Admm:
-    """The ADMM solver of a problem, with its domain; see `deblur.problem.Factor`."""
+    """The ADMM solver of a problem: its domain and regularizers; see `deblur.problem.Factor`.
+
+    The symbols are computed when first used.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -158,6 +156,9 @@ class Admm:
             and state.x.dtype == self.problem.dtype
             and [len(split) for split in state.u] == [self.domain.parts, *kinds, *[1] * self.boxed]
         )
+
+
+prepare = Admm
 
 
 class Schedule:

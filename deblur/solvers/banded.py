@@ -32,7 +32,7 @@ from functools import partial
 import numpy as np
 import scipy
 
-from ..device import Array, Map, get_xp, require_memory
+from ..device import Array, Map, blocks, get_xp, require_memory
 from ..errors import SingularMatrixError
 from ..linalg import cholesky, gram
 from ..linalg.triangular import substitute
@@ -161,7 +161,7 @@ class BlockFactor:
     """
 
     def __init__(self, n: int, block: int, rows: Callable[[int, int, int, int], Array]) -> None:
-        self._places = [slice(first, min(first + block, n)) for first in range(0, n, block)]
+        self._places = blocks(n, block)
         self._diagonal: list[Array] = []
         self._above: list[Array] = []  # X of the next block
         largest: list[Array] = []

@@ -108,11 +108,6 @@ def memory(problem: Problem) -> float:
     return admm.memory(pilot_problem(problem)) + network
 
 
-def prepare(problem: Problem) -> Collaborative:
-    """Prepare the solvers of the pilot and of the regularised inverse, and the noise's covariance."""
-    return Collaborative(problem)
-
-
 def _inverse_problem(problem: Problem) -> Problem:
     return replace(
         problem,
@@ -214,6 +209,9 @@ class Collaborative:
         smaller = min(1.0, 1e-8 * problem.operator.norm_bound / problem.lam)
         stop = replace(self.problem.stop, rtol=self.problem.stop.rtol or 1e-4)
         return admm.prepare(replace(self.pilot.problem, lam=smaller * self.problem.lam, stop=stop))
+
+
+prepare = Collaborative
 
 
 def _moved(problem: Problem, scene: Array, other: Array) -> float:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from types import ModuleType
 from typing import Any, Protocol, TypeGuard
 
@@ -290,8 +290,7 @@ class SceneDomain(Domain):
             held["kp"] = operator.forward(p)
             return rho * operator.adjoint(held["kp"]) + self.filter(p, symbol)
 
-        def precondition(r: Array) -> Array:
-            return self.filter(r, inverse)
+        precondition = partial(self.filter, by=inverse)
 
         def step(ts: list[Array], right: Array, x: Array) -> tuple[Array, list[Array]]:
             [t] = ts

@@ -40,7 +40,7 @@ import numpy as np
 
 from ..device import Array, require_memory
 from ..norms import combined, norms
-from ..problem import Factor, Problem, Solution
+from ..problem import Problem, Solution
 from ..threads import all_cores
 from .krylov import Bidiagonalization, vectors
 from .refine import MOST, tolerance
@@ -72,12 +72,9 @@ def memory(problem: Problem) -> float:
     return kept + problem.frames * each
 
 
-def prepare(problem: Problem) -> Factor:
-    """Return a solver that bidiagonalises anew for each image: nothing can be computed without one."""
-    return _Hybrid(problem)
+class HybridLSQR:
+    """A solver that bidiagonalises anew for each image: nothing can be computed without one."""
 
-
-class _Hybrid:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
 
@@ -101,15 +98,13 @@ class _Hybrid:
         scale = np.where(wanted > 0, wanted, 1.0)
 
         bases, done = Bidiagonalization(operator, stack), False
-        while bases.steps < most and not bases.exhausted:
+        while not done and bases.steps < most and not bases.exhausted:
             bases.advance()
             left, size = bases.residuals(lam)
             residual = float((left / scale).max())
             problem.stop.report(bases.steps, residual)
             close = min(_allowed(problem, bases.norm), MOST * lam)
             done = residual <= (rtol or np.inf) and bool(problem.early or (left <= 0.1 * close * size).all())
-            if done:
-                break
         scene = bases.scene(lam) if bases.steps else problem.xp.zeros_like(operator.adjoint(stack))
 
         data_residual = combined(stack, operator.forward(scene), b=-1)
@@ -127,6 +122,9 @@ class _Hybrid:
             asked = "too much to guarantee an accurate image" if not problem.early else f"{rtol:g} was requested"
             why += f" of at most {most}, {asked}: use a larger λ, more steps (max_iterations) or method 'pcg'"
         return Solution(scene.reshape(*g.shape[:2], *operator.scene_shape), bases.steps, converged, why)
+
+
+prepare = HybridLSQR
 
 
 def _allowed(problem: Problem, norm: float) -> float:

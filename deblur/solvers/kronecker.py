@@ -117,14 +117,14 @@ def _axes(blur: Blur, dtype: np.dtype, device: Device) -> list[_AxisSvd]:
     assert blur.factors is not None
     h = [_reversible(factor) for factor in blur.factors]
     found: list[_AxisSvd] = []
-    for axis, (size, origin) in enumerate(zip(blur.image_shape, blur.origin, strict=True)):
-        for before in range(axis):
-            alike = (size, origin, len(h[axis])) == (blur.image_shape[before], blur.origin[before], len(h[before]))
-            if alike and np.abs(h[before] - h[axis]).max() <= _ROUNDING * np.abs(h[before]).max():
-                found.append(found[before])
-                break
-        else:
-            found.append(_axis(blur, axis, h[axis], dtype, device))
+    kinds = [*zip(blur.image_shape, blur.origin, map(len, h), strict=True)]
+
+    def alike(a: int, b: int) -> bool:
+        return kinds[a] == kinds[b] and bool(np.abs(h[a] - h[b]).max() <= _ROUNDING * np.abs(h[a]).max())
+
+    for axis, factor in enumerate(h):
+        shared = next((found[before] for before in range(axis) if alike(before, axis)), None)
+        found.append(shared or _axis(blur, axis, factor, dtype, device))
     return found
 
 

@@ -164,26 +164,25 @@ def _corner_patches(border: Border, kernel: Array, problem: Problem, pixels: int
     half = [(q + e) / 2 for q, e in zip(reach, border.depth, strict=True)]
     patches: list[Patch] = []
     inverses: list[Array] = []
-    for bottom in (False, True):
-        for right in (False, True):
-            dy, dx = (cut[0] - 1 - y if bottom else y), (cut[1] - 1 - x if right else x)
-            patch = (dy < reach[0]) & (dx < reach[1]) & ((dy < border.depth[0]) | (dx < border.depth[1]))
-            if bottom and blur.boundary.open:  # A and M are even: the opposite corner's inverse, rotated by 180°
-                inverse = inverses[1 - right][::-1, ::-1]
-            else:
-                at_y, at_x = xp.asarray(y[patch]), xp.asarray(x[patch])
-                shifted = kernel[here_y - at_y[:, None, None], here_x - at_x[:, None, None]]
-                columns = combined(normal_product(small, shifted), shifted, b=problem.lam)
-                # float32 suffices, since patches serve where G is well-conditioned. They are applied in the problem's
-                # dtype, because GMRES requires a preconditioner that is linear to rounding.
-                square = columns.reshape(len(at_y), -1).take(xp.asarray(np.flatnonzero(patch)), axis=1)
-                inverse = xp.linalg.inv(square.T).astype(problem.dtype)
-            inverses.append(inverse)
-            top, left = (border.shape[i] - cut[i] if far else 0 for i, far in enumerate((bottom, right)))
-            index = border.position(y[patch] + top, x[patch] + left)
-            own = np.flatnonzero((dy[patch] < half[0]) & (dx[patch] < half[1]))
-            rows = problem.xp.asarray(inverse.take(xp.asarray(own), axis=0))
-            patches.append((index, index[own], rows))
+    for bottom, right in np.ndindex(2, 2):
+        dy, dx = (cut[0] - 1 - y if bottom else y), (cut[1] - 1 - x if right else x)
+        patch = (dy < reach[0]) & (dx < reach[1]) & ((dy < border.depth[0]) | (dx < border.depth[1]))
+        if bottom and blur.boundary.open:  # A and M are even: the opposite corner's inverse, rotated by 180°
+            inverse = inverses[1 - right][::-1, ::-1]
+        else:
+            at_y, at_x = xp.asarray(y[patch]), xp.asarray(x[patch])
+            shifted = kernel[here_y - at_y[:, None, None], here_x - at_x[:, None, None]]
+            columns = combined(normal_product(small, shifted), shifted, b=problem.lam)
+            # float32 suffices, since patches serve where G is well-conditioned. They are applied in the problem's
+            # dtype, because GMRES requires a preconditioner that is linear to rounding.
+            square = columns.reshape(len(at_y), -1).take(xp.asarray(np.flatnonzero(patch)), axis=1)
+            inverse = xp.linalg.inv(square.T).astype(problem.dtype)
+        inverses.append(inverse)
+        top, left = (border.shape[i] - cut[i] if far else 0 for i, far in enumerate((bottom, right)))
+        index = border.position(y[patch] + top, x[patch] + left)
+        own = np.flatnonzero((dy[patch] < half[0]) & (dx[patch] < half[1]))
+        rows = problem.xp.asarray(inverse.take(xp.asarray(own), axis=0))
+        patches.append((index, index[own], rows))
     return patches
 
 

@@ -46,11 +46,6 @@ def memory(problem: Problem) -> float:
     return admm.memory(problem) + 4 * problem.frames * problem.sizes[1] + 26 * math.prod(problem.operator.scene_shape)
 
 
-def prepare(problem: Problem) -> PlugAndPlay:
-    """Prepare ADMM's domain for the problem."""
-    return PlugAndPlay(problem)
-
-
 class PlugAndPlay(admm.Admm):
     """Plug-and-play ADMM; the image keeps its units, since the denoiser may rely on them."""
 
@@ -66,6 +61,9 @@ class PlugAndPlay(admm.Admm):
         """
         with self.steps(self.problem, g, held=True) as steps:
             return _solve(self.problem, steps)
+
+
+prepare = PlugAndPlay
 
 
 def _solve(problem: Problem, steps: Steps) -> Solution:

@@ -176,18 +176,15 @@ class _Part:
         schur[0, 0] = (w * corner[1:, 1:] ** 2).sum()
         schur[1 : 1 + m, 0] = (w * corner[1:, 1:] * by_cols).sum(axis=0)
         schur[1 + m :, 0] = (w * corner[1:, 1:] * by_rows).sum(axis=1)
-        cols, rows = xp.arange(1, 1 + m), xp.arange(1 + m, n)
-        schur[cols, cols] = (w * by_cols**2).sum(axis=0)
-        schur[rows, rows] = (w * by_rows**2).sum(axis=1)
+        edge = xp.arange(1, n)
+        schur[edge, edge] = xp.concatenate([(w * by_cols**2).sum(axis=0), (w * by_rows**2).sum(axis=1)])
         schur[1 + m :, 1 : 1 + m] = w * by_cols * by_rows
         # ... then Eᵀ E + lam: E is diagonal except for the corner's column.
         down = xp.concatenate([corner[0, 1:], corner[1:, 0]])
         diagonal = xp.concatenate([values[0, 1:], values[1:, 0]])
-        schur[0, 0] += corner[0, 0] ** 2 + (down**2).sum()
+        schur[0, 0] += corner[0, 0] ** 2 + (down**2).sum() + lam
         schur[1:, 0] += down * diagonal
-        edge = xp.arange(1, n)
-        schur[edge, edge] += diagonal**2
-        schur[xp.arange(n), xp.arange(n)] += lam
+        schur[edge, edge] += diagonal**2 + lam
         try:
             self._factor = cholesky(schur, overwrite_a=True, check_finite=False)
         except SingularMatrixError as error:

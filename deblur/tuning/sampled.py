@@ -57,7 +57,7 @@ from ..operators.torus import Torus
 from ..problem import Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
 from ..solvers.noise import noise_variance
-from ..solvers.start import filled, prior_scene
+from ..solvers.start import all_weights, filled, prior_scene
 from ..solvers.windows import cut, side_for
 from ..terms import is_quadratic, regularizer_value
 from .choice import AMPLIFIED, RULES, LambdaChoice, Search, explained, vertex
@@ -94,8 +94,7 @@ class _Observer:
         self.problem, self.prepare = replace(problem, stop=Stop(rtol=problem.stop.rtol)), prepare
         self.rule, self.nu = rule, nu
         self.frames, self.counts = len(g), problem.fidelity.name == "poisson"
-        w = xp.asarray(np.ones((1,) * g.ndim, g.dtype)) if weights is None else weights
-        self.w = xp.broadcast_to(w, g.shape)
+        self.w = xp.broadcast_to(all_weights(problem), g.shape)
         self.pixels = float(g.size if weights is None else total((self.w > 0).astype(g.dtype)))
         self.needs_degrees = rule in ("gcv", "sure")
         self.g = self.stack = g
@@ -240,7 +239,6 @@ def _root(observer: _Observer, t: float, low: float, high: float) -> Search:
     """Return the root of the rule's function, which grows with λ; the arguments are those of `_minimise`."""
     value = observer.value_at
     step = -_STEP if value(t) > 0 else _STEP
-    other = t
     while len(observer.seen) < _MOST:
         other = min(max(t + step, low), high)
         if (value(other) > 0) != (value(t) > 0):

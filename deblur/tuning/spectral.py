@@ -184,7 +184,6 @@ def choose_from(
         lam, remark, _ = minimum(sums.gcv, "", "scene")
         noise = noise if remark else min(noise, math.sqrt(sums.implied_variance(lam)))
     if not seen:  # every λ restores the same scene of zeros
-        values[:] = 0
         remark = "the curve is flat: the image is zero, or this blur lets nothing of it through"
         lam, converged = math.sqrt(low * high), True
     elif rule == "discrepancy":

@@ -285,12 +285,11 @@ def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[Filt
     shape = tuple(map(len, tapers))
     torus, frames = Torus(shape), 0
     power: Any = 0.0
-    for image in left:
-        if not frames:
+    for frames, image in enumerate(left, 1):
+        if frames == 1:
             device = Device.of(image)
             torus, xp = Torus(shape, device), device.xp
             taper = reduce(xp.multiply.outer, map(xp.asarray, tapers)).astype(image.dtype)
-        frames += 1
         for place in places:
             tile = image[tuple(slice(a, a + n) for a, n in zip(place, shape, strict=True))]
             spectrum = torus.analyse(tile * taper, True)
@@ -350,12 +349,8 @@ def _tiles(n: int, m: int) -> tuple[np.ndarray, list[int]]:
         length = scipy.fft.next_fast_len(max(_TILE, min(2 * _ROOM * m, n)), real=True)
         length = min(length, n)
         starts = np.rint(np.linspace(0, n - length, 1 - (n - length) // (m - 1 - length))).astype(int).tolist()
-    taper, edge = np.ones(length), _edge(length, m)
+    # The depth of the taper is large relative to the PSF, and small relative to the picture.
+    taper, edge = np.ones(length), max(m - 1, min(4 * (m - 1), length // 4))
     rise = np.sin(np.pi / 2 * (np.arange(edge) + 0.5) / max(edge, 1)) ** 2
     taper[:edge], taper[length - edge :] = rise, rise[::-1]
     return taper, starts
-
-
-def _edge(length: int, m: int) -> int:
-    """Return the depth of a line's taper: large relative to the PSF, and small relative to the picture."""
-    return max(m - 1, min(4 * (m - 1), length // 4))
