@@ -408,6 +408,7 @@ def choose(args: argparse.Namespace) -> int:
     --lam : lam = auto
         Strength of the smoothing.
     --boundary : boundary = unknown
+        How the scene continues beyond the frame.
     --formula : {tikhonov, hht}
     --dtype : {float32, float64} = float64
     """

@@ -109,7 +109,7 @@ def plan(args: argparse.Namespace) -> int:
     --shape : size
         Size of the image.
     --psf : psf
-        What one point became by the blur.
+        The PSF: the blurred image of a single point.
     --lam : number
         Regularisation parameter λ, a number.
     --tolerance : share = 1e-3
