@@ -38,8 +38,10 @@ SHOWN = ("camera", "disk 7", "PNG")  # what docs/light.png shows
 
 LIGHT = {"method": "tv", "gamma": "srgb"}
 WAYS: dict[str, dict[str, Any]] = {
+    "auto": {},
     "auto, numbers": {"gamma": "linear"},
     "auto, light": {"gamma": "srgb"},
+    "tv": {"method": "tv"},
     "tv, numbers": {"method": "tv", "gamma": "linear"},
     "tv, light": LIGHT,
     "tv, light, hidden": LIGHT | {"mask": "saturated"},
@@ -124,16 +126,14 @@ def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
     found = {(s["lamps"], s["stored"], s["way"]): s for s in r["summary"]}
     title = (
         "Night scenes with lamps, as a camera stores them: PSNR in dB, of the whole picture / of what is near lamps. "
-        "*Numbers*: the file's numbers restored; *light*: `--gamma srgb`; *hidden*: `--mask saturated`; "
+        "*Numbers*: `--gamma linear`; *light*: `--gamma srgb`; *hidden*: `--mask saturated`; "
         "*not negative*: `--bounds nonnegative`."
     )
     kinds = list(dict.fromkeys(key[:2] for key in found))
     rows = []
     for way in dict.fromkeys(key[2] for key in found):
-        cells = {}
-        for i, kind in enumerate(kinds):
-            cell = found.get((*kind, way))
-            cells[f"cell {i}"] = None if cell is None else f"{cell['psnr']:.1f} / {cell['near']:.1f}"
+        of_kinds = [found.get((*kind, way)) for kind in kinds]
+        cells = {f"cell {i}": s and f"{s['psnr']:.1f} / {s['near']:.1f}" for i, s in enumerate(of_kinds)}
         rows.append({"way": way} | cells)
     columns = {"": "{way}"} | {f"lamps {lamps}, {how}": f"{{cell {i}}}" for i, (lamps, how) in enumerate(kinds)}
     wide = [s for s in r["summary"] if s["way"] == "tv, light, hidden as far as the PSF"]
