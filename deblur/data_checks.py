@@ -126,8 +126,10 @@ def as_light(frames: Frames, request: Request) -> tuple[Frames, str]:
     )
     if not (near < 0.8 * far and middle < 0.8 * median):
         return frames, ""
-    seen, apart = (seen, apart) if at is ALL else blurred(ALL, unbent, srgb)
     words = f"a blur of light and the curve of sRGB leave {near / far:.2g} of the residual of a blur of numbers: "
+    if g.size > 1 << 23:  # all other work on such an image takes less time and memory than its change
+        return frames, words + "the image is too large to be changed for it (method 'tv' with gamma='srgb' can help); "
+    seen, apart = (seen, apart) if at is ALL else blurred(ALL, unbent, srgb)
     words += "the numbers were changed to those of such a blur (gamma='linear' keeps them); "
     return frames.replaced(np.maximum(g + (apart - seen) * (shown > 0), 0)), words
 
