@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .device import Array, asnumpy
+from .device import Array, Map, asnumpy
 from .errors import warn
 from .frames import ALL, Frames
 from .image.light import srgb, unbent
@@ -109,13 +109,13 @@ def as_light(frames: Frames, request: Request) -> tuple[Frames, str]:
         return frames, ""
     shown = np.broadcast_to(1.0 if weights is None else weights, g.shape)
 
-    def blurred(at: tuple[slice, ...], before: Callable[[Array], Array], after: Callable[[Array], Array]) -> Array:
+    def blurred(at: tuple[slice, ...], before: Map, after: Map) -> tuple[Array, Array]:
         part = before(g[at])
         h = Blur(blur.psf / blur.dc_gain, part.shape[2:], "unknown", origin=blur.origin)
         fidelity, few = DataFidelity("poisson", weights=shown[at]), Stop(rtol=1e-9, max_iterations=15)
         posed = Problem(h, 0.0, "tv", fidelity, dtype=g.dtype, stop=few)
         scene = METHODS["richardson-lucy"].prepare(posed).solve(part).scene
-        return np.stack([after(h.forward(scene)), h.forward(after(scene))])
+        return after(h.forward(scene)), h.forward(after(scene))
 
     at = _window(frames, request, g >= 0.5 * g.max(), 256) or ALL
     (seen, apart), (plain, _) = blurred(at, unbent, srgb), blurred(at, np.asarray, np.asarray)

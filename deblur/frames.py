@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .device import Array, Device, as_real, check_finite, get_xp, hidden, unwrapped
+from .device import Array, Device, as_real, blocks, check_finite, get_xp, hidden, unwrapped
 from .errors import check_axis, warn
 from .image import as_float, linear_light, srgb
 from .image.arrays import looks_coloured
@@ -273,7 +273,7 @@ class Frames:
         if together >= k * c:
             return [ALL]
         step, some = max(1, together // c), min(together, c)
-        return [(slice(i, i + step), slice(j, j + some)) for i in range(0, k, step) for j in range(0, c, some)]
+        return [(i, j) for i in blocks(k, step) for j in blocks(c, some)]
 
     def _numbers(self, raw: Array) -> Array:
         image = as_float(raw, self.dtype).astype(self.dtype, copy=False)

@@ -12,6 +12,7 @@ import numpy as np
 import scipy
 from numpy.lib.stride_tricks import as_strided
 
+from ..device import blocks
 from ..errors import SingularMatrixError
 from .checks import check_rank
 from .sweeps import BLOCK, PANEL, sweep_down, sweep_up, tpqrt
@@ -165,8 +166,7 @@ class BandTriangle:
     def _blocks(self) -> list[tuple[int, int, int]]:
         """Return, for each block of rows, its first row, its end, and the end of its columns."""
         n = len(self.rows)
-        stops = [(j, min(j + BLOCK, n)) for j in range(0, n, BLOCK)]
-        return [(j, stop, min(stop + self.bandwidth, n)) for j, stop in stops]
+        return [(rows.start, rows.stop, min(rows.stop + self.bandwidth, n)) for rows in blocks(n, BLOCK)]
 
     def _copy(self, bandwidth: int) -> BandTriangle:
         new = BandTriangle(self.rows[:, 0])

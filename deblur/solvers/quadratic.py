@@ -35,7 +35,7 @@ from ..linalg.krylov import cg
 from ..normalization import Scale, shifted
 from ..norms import combined, norms
 from ..problem import FLOAT64, Factor, Problem, Solution, history_of
-from ..terms import ORDER, REGULARIZERS, is_quadratic
+from ..terms import ORDER, REGULARIZERS, is_quadratic, kind_of
 from ..threads import all_cores
 from ..vector_ops import image_systems
 from . import admm
@@ -58,7 +58,7 @@ def memory(problem: Problem) -> float:
     operator, frames, (image, scene, torus, kept, _) = problem.operator, problem.frames, problem.sizes
     if problem.device.gpu is not None:
         return (19.0 if problem.axes == 3 else 14.0) * scene * frames
-    folds, kind = operator.boundary.continued, REGULARIZERS[problem.regularizer][0].differences
+    folds, kind = operator.boundary.continued, kind_of(problem.regularizer)
     w, shift_invariant, holes = problem.fidelity.weights, operator.shift_invariant is not None, 0.0
     domain = scene if folds else torus
     # What H keeps; |K|² and the inverse; K, too, if the domain is a torus.
