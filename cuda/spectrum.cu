@@ -1,13 +1,10 @@
-// Spectra on a torus: of a PSF, and products and quotients with them, each in one pass over its arrays.
+// Spectra on a torus: of a PSF, and products with them, each in one pass over its arrays.
 //
 // The simple version multiplies by a symbol, its conjugate and 1 / n and copies: five passes, where `multiply` has one.
 //
 // Kernels
 //   multiply     spectra by one symbol, complex or real, or by its conjugate, and by a number, in place
 //   lines, columns   the spectrum of a PSF, in double precision, by rows and then by columns
-//   quotient     conj(h) / (|h|^2 + lambda), complex or real
-//   totals       rho |k|^2 + lambda (a + b)^order, where a and b are |1 - e^(i omega)|^2 along each axis; and the largest
-//   reciprocals  the reciprocals of the totals, which are raised to a least value relative to the largest
 // Bytes: multiply reads and writes the spectra, and reads the symbol once for each block of spectra.
 //
 // A PSF of m x n is small compared with the torus. Its spectrum is m sums of n terms for each column of frequencies and
@@ -102,42 +99,4 @@ columns(const double* line, int m, int origin, unsigned length, unsigned begin, 
                 spectrum[2 * at + 1] = (real)sum[k].im;
             }
         }
-}
-
-// |k|^2 comes from `k`, or from `power` if there is no k. The bits of the largest total, none negative, go into a zero.
-extern "C" __global__ void __launch_bounds__(THREADS)
-totals(double* total, unsigned long long* most, const real* k, const double* power, const double* down, const double* across,
-       unsigned cols, long long count, double rho, double lambda, int order) {
-    unsigned long long mine = 0;
-    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
-        const index_t row = i / cols;
-        const double both = down[row] + across[i - row * cols];
-        const double a = k ? k[2 * i] : 0, b = k ? k[2 * i + 1] : 0;
-        const double sum = rho * (k ? a * a + b * b : power[i]) + lambda * (order == 0 ? 1 : order == 1 ? both : both * both);
-        total[i] = sum;
-        mine = maximum(mine, (unsigned long long)__double_as_longlong(sum));
-    }
-    UNROLL for (int offset = 16; offset > 0; offset /= 2) mine = maximum(mine, __shfl_xor_sync(FULL_WARP, mine, offset));
-    if (threadIdx.x % 32 == 0) atomicMax(most, mine);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-reciprocals(real* out, const double* total, const unsigned long long* most, long long count, double least) {
-    const double floor = least * __longlong_as_double(*most);
-    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS)
-        out[i] = (real)(1 / maximum(total[i], floor));
-}
-
-// The quotient is zero if both h and lambda are zero.
-extern "C" __global__ void __launch_bounds__(THREADS)
-quotient(const real* h, long long count, int complex_symbol, real lambda, real* out) {
-    for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
-        if (!complex_symbol) {
-            out[i] = h[i] == 0 ? real(0) : h[i] / (h[i] * h[i] + lambda);
-            continue;
-        }
-        const real re = h[2 * i], im = h[2 * i + 1], scale = 1 / (re * re + im * im + lambda);
-        out[2 * i] = re * scale;
-        out[2 * i + 1] = -im * scale;
-    }
 }

@@ -61,17 +61,21 @@ def stems() -> list[str]:
     return sorted(path.stem for path in source_folder().glob("*.cu"))
 
 
+def text_of(name: str) -> str:
+    """Return the text of a file in ``cuda/``."""
+    return (source_folder() / name).read_text(encoding="utf-8")
+
+
 @functools.cache
 def _files(stem: str) -> dict[str, str]:
     """Return {name: text} of the parts of ``cuda/<stem>.cu``: common.cuh, the headers that the file includes, and the
     file.
     """
-    folder = source_folder()
     try:
-        own = (folder / f"{stem}.cu").read_text(encoding="utf-8")
+        own = text_of(f"{stem}.cu")
     except FileNotFoundError:
         raise ValueError(f"there is no kernel file {stem!r}; there are {', '.join(stems())}") from None
-    headers = {name: (folder / name).read_text(encoding="utf-8") for name in ("common.cuh", *_INCLUDE.findall(own))}
+    headers = {name: text_of(name) for name in ("common.cuh", *_INCLUDE.findall(own))}
     return headers | {f"{stem}.cu": _INCLUDE.sub("", own)}
 
 

@@ -14,7 +14,7 @@ from .errors import check_axis, warn
 from .image import as_float, linear_light, srgb
 from .image.arrays import looks_coloured
 from .image.light import check_levels
-from .norms import largest
+from .norms import contiguous, largest
 from .operators.matrix import SPACES
 
 #: Slices of the frames and of the colours that are restored together.
@@ -133,7 +133,7 @@ class Axes:
         """Return an array (k, c, *space) with the axes of the image; this is the inverse of `split`."""
         named = [self.shape[axis] for axis in self.order[: -len(self.space)]]
         front = frames.reshape([*named, *frames.shape[2:]])
-        return get_xp(front).ascontiguousarray(front.transpose(np.argsort(self.order).tolist()))
+        return contiguous(front.transpose(np.argsort(self.order).tolist()))
 
 
 class Frames:

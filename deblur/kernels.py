@@ -29,7 +29,7 @@ import struct
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -39,7 +39,7 @@ import numpy as np
 
 from . import cuda_sources
 from .cuda_sources import TYPES, Constants, alone, signatures
-from .device import Device, cupy, is_cupy
+from .device import Device, cupy
 
 OPTIONS = ("-std=c++17",)
 LINES = "--generate-line-info"  # for profilers; takes two thirds of the bytes of the machine code
@@ -110,18 +110,17 @@ def _shipped(stem: str, kernel: str, dtype: np.dtype, capability: int) -> Iterat
                 yield archive.read(packed_name(stem, kernel, dtype, arch))
 
 
-def machine_code(stem: str, kernel: str, dtype: np.dtype, arch: str) -> bytes:
-    """Return the machine code of a kernel from CuPy's cache folder; if it is missing there, compile and store it."""
+def machine_code(text: str, name: str, arch: str) -> bytes:
+    """Return the machine code of a text from CuPy's cache folder; if it is missing there, compile and store it."""
     from cupy.cuda import nvrtc
 
-    text = alone(stem, kernel, dtype)
     key = hashlib.sha256(repr((text, OPTIONS, LINES, arch, nvrtc.getVersion())).encode()).hexdigest()
     folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
-    path = folder / f"deblur-{kernel}-{key[:32]}.cubin"
+    path = folder / f"deblur-{name}-{key[:32]}.cubin"
     try:
         return path.read_bytes()
     except OSError:
-        code, _ = compile_source(text, f"{stem}.cu", arch, (LINES,))
+        code, _ = compile_source(text, name, arch, (LINES,))
     with suppress(OSError):  # without a cache the kernel is compiled again next time
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
@@ -130,8 +129,18 @@ def machine_code(stem: str, kernel: str, dtype: np.dtype, arch: str) -> bytes:
     return code
 
 
-#: Running compilations of kernels: {(file, kernel, dtype, architecture): future machine code}.
-begun: dict[tuple[str, str, np.dtype, str], Future[bytes]] = {}
+#: Running compilations: {(text, name, architecture): future machine code}.
+begun: dict[tuple[str, str, str], Future[bytes]] = {}
+
+
+def loaded(text: str, name: str) -> Any:
+    """Return the module of a text for the current device; `name` stands in messages and in the cache folder."""
+    from cupy.cuda.function import Module
+
+    module, unit = Module(), (text, name, architecture())
+    soon = begun.pop(unit, None)
+    module.load(soon.result() if soon else machine_code(*unit))
+    return module
 
 
 @functools.cache
@@ -144,10 +153,7 @@ def _module(stem: str, kernel: str, dtype: np.dtype, device: int) -> Any:
         with suppress(driver.CUDADriverError):  # the driver is older than the compiler that made it
             module.load(code)
             return module
-    unit = stem, kernel, dtype, architecture()
-    soon = begun.pop(unit, None)
-    module.load(soon.result() if soon else machine_code(*unit))
-    return module
+    return loaded(alone(stem, kernel, dtype), f"{stem}.{kernel}")
 
 
 # ---------------------------------------------------------------- launching
@@ -389,42 +395,6 @@ class Reduction:
         """Launch the kernel `name`, whose last two parameters are ``partial`` and ``tickets``."""
         room, grid = (self._partial, self._tickets), (self.blocks, self._rows)
         launch(self._stem, name, grid, _block_size(self._stem), *args, *room, dtype=dtype)
-
-
-_fusions: dict[Any, Callable] = {}
-
-
-def pixelwise(function: Callable, *arrays: Any) -> Any:
-    """Return `function(xp, *arrays)`, an operation on each pixel; on a GPU it runs as one kernel.
-
-    On a GPU, scalars have the dtype of the arrays. The function may use nothing but its arguments: it must not be a
-    closure.
-    """
-    if not is_cupy(arrays[0]):
-        return function(np, *arrays)
-    code = function.__code__
-    if code not in _fusions:
-        _fusions[code] = cupy.fuse(kernel_name="pixelwise")(lambda *a: function(cupy, *a))
-    return _fusions[code](*arrays)
-
-
-def fused(function: Callable) -> Callable:
-    """Return a version of `function` that runs by `pixelwise`."""
-    return functools.partial(pixelwise, function)
-
-
-def images(x: Any) -> tuple[Any, int, int]:
-    """Return a CuPy array (..., M, N) as (k, M, N) with adjacent pixels in a row, the distance of its rows, and of its
-    images.
-
-    Both distances are in elements.
-    """
-    x = x.reshape(-1, *x.shape[-2:])
-    item = x.itemsize
-    if x.strides[2] != item and x.shape[2] > 1:
-        x = cupy.ascontiguousarray(x)
-    ld = x.strides[1] // item if x.shape[1] > 1 else x.shape[2]
-    return x, ld, x.strides[0] // item if len(x) > 1 else 0
 
 
 class Properties(NamedTuple):

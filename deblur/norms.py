@@ -6,12 +6,14 @@ Sums and norms are accumulated in double precision, so that they do not overflow
 from __future__ import annotations
 
 import math
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from . import kernels
 from .device import Array, cupy, get_xp, is_cupy
+from .pixelwise import copied, fused, planes_of
 from .threads import all_cores, cores, on_cores
 
 _SMALL = 1 << 22  # about as many multiplications as one thread does in the time that another takes to start
@@ -35,7 +37,7 @@ def residual_norms(b: Array, a: Array, f: Array, lam: float, g: Array, d: Array)
     """Return the norms of b, a − λf, g and d on a GPU; b, a and f are scenes, g and d images, all (...,
     rows, columns).
     """
-    b, a, f, g, d = (kernels.images(x) for x in (b, a, f, g, d))
+    b, a, f, g, d = (planes_of(x) for x in (b, a, f, g, d))
     sums, planes = cupy.empty(4, np.float64), b[0]
     room = kernels.Reduction("norms", math.prod(planes.shape[1:]), 4)
     scenes, images = (*b, *a, *f, lam, *planes.shape[1:]), (len(g[0]), *g, *d, *g[0].shape[1:])
@@ -61,7 +63,12 @@ def totals(x: Array) -> Array:
 def alike(x: Array, value: float) -> Array:
     """Return a float array that is 1 where x equals `value`, else 0, to be summed by `total` or `totals`."""
     one = np.ones((), x.dtype if x.dtype.kind == "f" else np.float32)[()]
-    return kernels.pixelwise(lambda _, x, value, one: (x == value) * one, x, x.dtype.type(value), one)
+    return _alike(x, x.dtype.type(value), one)
+
+
+@fused
+def _alike(_xp: ModuleType, x: Array, value: Array, one: Array) -> Array:
+    return (x == value) * one
 
 
 def _sum_of_squares(x: np.ndarray) -> float:
@@ -92,7 +99,7 @@ def largest_bits(x: Array) -> Array:
 def _sums_on_gpu(arrays: list[Array] | tuple[Array, ...], entries: int, squares: bool = True) -> Array:
     """Return the sums of the entries of each array, or of their squares, one after the other, on the device."""
     out = cupy.zeros((len(arrays), entries), np.float64)
-    stacks = [kernels.images(x if x.ndim > 1 + (entries > 1) else x.reshape(entries, 1, -1)) for x in arrays]
+    stacks = [planes_of(x if x.ndim > 1 + (entries > 1) else x.reshape(entries, 1, -1)) for x in arrays]
     room = kernels.Reduction("norms", max(math.prod(x.shape[1:]) for x, *_ in stacks), rows=entries)
     for sums, (x, ld, stride) in zip(out, stacks, strict=True):
         if x.size:
@@ -107,8 +114,7 @@ def combined(
 ) -> Array:
     """Return a x + b y, or a x without `y`, for arrays (..., M, N) of one dtype; `by` is a further factor of x.
 
-    On a GPU this is one launch of deblur's own kernel, whatever the layout of the images. CuPy would compile each
-    operation at its first call, and again for each layout.
+    On a GPU this is one launch, whatever the layout of the images.
 
     Parameters
     ----------
@@ -129,7 +135,7 @@ def combined(
         given = [array for array in (x, y, by, room) if array is not None]
         alike = room.shape == x.shape and all(v.shape in (x.shape, x.shape[-2:]) and v.dtype == x.dtype for v in given)
         if alike and x.dtype.char in "fd" and x.ndim > 1 and x.size:
-            lie: list[Any] = [(None, 0, 0) if v is None else kernels.images(v) for v in (room, x, y, by)]
+            lie: list[Any] = [(None, 0, 0) if v is None else planes_of(v) for v in (room, x, y, by)]
             if lie[0][0].data.ptr == room.data.ptr:  # not a copy of the output
                 planes, rows, cols = lie[1][0].shape
                 args = (*lie[0], planes, rows, cols, *lie[1], a, *lie[2], b, *lie[3])
@@ -145,8 +151,8 @@ def combined(
 
 
 def contiguous(x: Array) -> Array:
-    """Return x itself if it is C-contiguous, else a C-contiguous copy; CuPy would compile its copy for each layout."""
-    return x if x.flags.c_contiguous else combined(x)
+    """Return x itself if it is C-contiguous, else a C-contiguous copy."""
+    return x if x.flags.c_contiguous else copied(x)
 
 
 def outer(x: Array, y: Array) -> Array:

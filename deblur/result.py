@@ -18,6 +18,7 @@ from .methods import METHODS
 from .normalization import Scale, shifted
 from .norms import largest
 from .operators.operator import Operator
+from .pixelwise import copied
 from .problem import Problem, Solution
 from .solvers.refine import MOST
 from .tuning import LambdaChoice
@@ -270,7 +271,9 @@ class Output:
             left = shifted(solution.difference, scale.image)
             # A solution with a history may be kept as the next start, so that its scene must be copied.
             if at == ALL and frames.opacity is None:
-                self.image = frames.restore(part.astype(dtype, copy=solution.history is not None))
+                self.image = frames.restore(
+                    part.astype(dtype, copy=False) if solution.history is None else copied(part, dtype)
+                )
                 self.residual = frames.restore(left.astype(dtype, copy=False))
             else:
                 if self.image is None:

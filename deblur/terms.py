@@ -19,8 +19,8 @@ import numpy as np
 
 from . import kernels
 from .device import Array, cupy, get_xp, is_cupy
-from .kernels import fused
 from .norms import combined, squares, total
+from .pixelwise import fused
 
 _AT = kernels.Constants("terms")
 
@@ -90,8 +90,8 @@ class DataFidelity:
         t = v + self.background if self.background else v
         if self.name == "gaussian":
             if w is None and self.weights is None:
-                return 0.5 * squares(combined(t, g, b=-1))
-            return 0.5 * total(_weighed_squares(t, g, self.w if w is None else w))
+                return _half(squares(combined(t, g, b=-1)))
+            return _half(total(_weighed_squares(t, g, self.w if w is None else w)))
         if self.name == "poisson":
             # A solution up to a tolerance may be almost zero at a pixel with photons. The floor keeps its value
             # finite, and large.
@@ -120,6 +120,11 @@ class DataFidelity:
         if self.name == "l1":
             return q - xp.clip(e, -(w / rho), w / rho)
         return q - xp.clip(e * (w / (w + rho)), -(w / rho) * self.delta, (w / rho) * self.delta)
+
+
+@fused
+def _half(_xp: ModuleType, x: Array) -> Array:
+    return 0.5 * x
 
 
 @fused
@@ -299,10 +304,16 @@ class Regularizer:
 def _length(u: Sequence[Array]) -> Array:
     """Return |u| over differences and colours, (k, 1, ...)."""
     if u[0].shape[1] == 1:
-        return kernels.pixelwise(lambda xp, *u: xp.sqrt(_sum_of_squares(xp, *u)), *u)
-    return get_xp(u[0]).sqrt(kernels.pixelwise(_sum_of_squares, *u).sum(axis=1, keepdims=True))
+        return _norm(*u)
+    return get_xp(u[0]).sqrt(_sum_of_squares(*u).sum(axis=1, keepdims=True))
 
 
+@fused
+def _norm(xp: ModuleType, *u: Array) -> Array:
+    return xp.sqrt(_sum_of_squares(*u))
+
+
+@fused
 def _sum_of_squares(_xp: ModuleType, *u: Array) -> Array:
     total = u[0] ** 2
     for c in u[1:]:

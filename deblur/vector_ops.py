@@ -17,6 +17,7 @@ from . import kernels
 from .device import Array, cupy, get_xp, is_cupy
 from .graphs import Loop
 from .norms import contiguous, norms
+from .pixelwise import planes_of
 
 # ---------------------------------------------------------------- conjugate gradients
 
@@ -131,7 +132,7 @@ class SystemsGPU(Systems):
         systems = len(self._control)
         if z.size // systems != math.prod(z.shape[-2:]):  # a volume: stack its planes as rows
             z = get_xp(z).ascontiguousarray(z).reshape(systems, -1, z.shape[-1])
-        planes, ld, stride = kernels.images(z)
+        planes, ld, stride = planes_of(z)
         z_args = (planes, ld, stride, *planes.shape[1:], self._n, self._control)
         self._sum.launch("energy", self.r, *z_args, dtype=self.x.dtype)
         grid = (self._sum.blocks, len(self._control))
@@ -261,7 +262,7 @@ class FramesGPU:
     def recur(self, out: Array, x: Array, factor: Array, old: Array | None, squared: Array) -> None:
         if x.ndim != 3:  # with channels, or vectors
             x = get_xp(x).ascontiguousarray(x).reshape(len(x), -1, x.shape[-1])
-        x, ld, stride = kernels.images(x)
+        x, ld, stride = planes_of(x)
         before = (None, 0) if old is None else _apart(old)
         args = (out, x, ld, stride, x.shape[2], out.shape[1], factor, *before, squared, *self._room)
         self._launch("recur", (self._blocks, len(out)), *args)

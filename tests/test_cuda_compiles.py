@@ -4,6 +4,7 @@ No GPU is needed, but a compiler: nvcc, or NVRTC through CuPy. NVRTC compiles al
 each file for one dtype, in turn, and for the other without optimising, which shows the warnings.
 """
 
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from deblur import cuda_sources, kernels
+from deblur import cuda_sources, kernels, launches, pixelwise
 
 # Each file with each dtype and each architecture, once; `make wheel` compiles all combinations.
 CASES = [
@@ -20,6 +21,9 @@ CASES = [
     for i, stem in enumerate(cuda_sources.stems())
     for j, real in enumerate(("float32", "float64"))
 ]
+
+RECORDED = [row for rows in json.loads(launches.RECORD.read_text()).values() for row in rows]
+PIXELWISE = sorted({tuple(arguments) for stem, *arguments in RECORDED if stem == "pixelwise"})
 
 
 def _nvcc(text, stem, arch, folder, whole):
@@ -61,3 +65,8 @@ def test_compiles_without_warning_or_spill(compiler, tmp_path, stem, real, arch,
     if "Compiling entry" in report:  # NVRTC need not report, and a file may have no kernel for a device
         assert spills
     assert not any(spills), report
+
+
+@pytest.mark.parametrize("arguments", PIXELWISE, ids=str)
+def test_operations_on_pixels_compile_without_warning(compiler, tmp_path, arguments):
+    compiler(pixelwise.recorded(np.dtype(np.float32), *arguments), "pixelwise", "80", tmp_path, True)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from deblur import cuda_sources, kernels, launches
+from deblur import cuda_sources, kernels, launches, pixelwise
 from deblur.errors import NoGPUError
 from deblur.methods import METHODS
 
@@ -254,13 +254,17 @@ def test_what_calls_launch_is_recorded_and_compiled_by_threads(monkeypatch):
         monkeypatch.setattr(kernels, name, fake)
     for call, known in record.items():
         launches.begin.__wrapped__(call, FLOAT32, 0)
-        for stem, kernel, *real in known:
-            assert kernel in cuda_sources.signatures(stem)
-            unit = stem, kernel, np.dtype(*real or [FLOAT32]), "sm_86"
+        for stem, kernel, *kind in known:
+            if stem == "pixelwise":
+                unit = pixelwise.recorded(FLOAT32, kernel, *kind), kernel, "sm_86"
+            else:
+                assert kernel in cuda_sources.signatures(stem)
+                unit = cuda_sources.alone(stem, kernel, np.dtype(*kind or [FLOAT32])), f"{stem}.{kernel}", "sm_86"
             assert kernels.begun.pop(unit).result() == unit
     monkeypatch.setattr(kernels, "PACKED", "common.cuh")  # a file that is there: as if a wheel had brought it
     launches.begin.__wrapped__("tv", FLOAT32, 0)
-    assert not kernels.begun
+    assert all("pixelwise" in text for text, *_ in kernels.begun)
+    kernels.begun.clear()
 
 
 @pytest.mark.parametrize("accepted", [True, False])
@@ -405,8 +409,9 @@ def test_kernels_of_a_file_are_compiled_one_by_one_and_found_by_a_second_process
     kernels.launch("demo", "scale", 1, 64, x, 2, y, 2, 2, 3.0, None, dtype=np.float64)
     assert (y == 3).all()
     (written,) = (demo / "cache").glob("*.cubin")
-    assert written.name.startswith("deblur-scale-")
-    code = kernels.machine_code("demo", "scale", np.dtype(np.float64), kernels.architecture())
+    assert written.name.startswith("deblur-demo.scale-")
+    text = cuda_sources.alone("demo", "scale", np.dtype(np.float64))
+    code = kernels.machine_code(text, "demo.scale", kernels.architecture())
     assert code == written.read_bytes()
 
 

@@ -22,14 +22,15 @@ DENSE = ("qr", "cholesky", "gauss-jordan", "gauss-seidel", "lu", "banded")
 PROGRAM = """
 import json, sys
 import cupy, numpy as np, deblur
-from deblur import kernels
+from deblur import kernels, pixelwise
 options, shapes = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 for rows, cols in shapes:
     psf = deblur.psf.gaussian(3, 0.8) if options.get("boundary") == "zero" else deblur.psf.gaussian(7, 1.5)
     scene = np.tile(deblur.data.load("camera"), (2, 2))[:rows, :cols]
     g = deblur.degrade(scene, psf, noise=0.01, seed=0).astype(np.float32)
     deblur.reconstruct(cupy.asarray(g), psf, **options)
-print(json.dumps([[stem, name, np.dtype(dtype).name] for stem, name, dtype, _ in kernels._kernels]))
+own = [[stem, name, np.dtype(dtype).name] for stem, name, dtype, _ in kernels._kernels]
+print(json.dumps(own + [["pixelwise", *row] for row in pixelwise.record(np.dtype(np.float32))]))
 """
 
 
@@ -45,7 +46,7 @@ def launched(call: str) -> list[list[str]]:
     if done.returncode:
         raise SystemExit(f"{call}: {done.stderr}")
     found = json.loads(done.stdout.splitlines()[-1])
-    return sorted([stem, name] + [dtype] * (dtype != "float32") for stem, name, dtype in found)
+    return sorted([stem, name, *more] if more != ["float32"] else [stem, name] for stem, name, *more in found)
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ import numpy as np
 from .. import kernels
 from ..device import Array, Device, cupy, get_xp, is_cupy
 from ..norms import combined, largest, product
+from ..pixelwise import planes_of
 from ..threads import all_cores, cores, on_cores
 
 WEIGHTS = Path(__file__).with_name("network.npz")
@@ -139,7 +140,7 @@ def _entered(x: Array, near: Array, padded: tuple[int, int], scale: float, level
     """Return the network's input: a plane and its estimate, scaled, padded and split, with `level` between them."""
     if is_cupy(x):
         high, wide = padded[0] // 2, padded[1] // 2
-        (x, ldx, _), (near, ldnear, _) = kernels.images(x), kernels.images(near)
+        (x, ldx, _), (near, ldnear, _) = planes_of(x), planes_of(near)
         out = cupy.empty((9, high, wide), np.float32)
         _launch("enter", high * wide, out, high, wide, x, ldx, near, ldnear, *x.shape[1:], scale, level, dtype=x.dtype)
         return out

@@ -14,6 +14,7 @@ import scipy
 
 from ..device import Array, Device, all_true, as_real, asnumpy, check_finite, get_xp, is_cupy, unwrapped
 from ..errors import SingularMatrixError, check_count, check_flags
+from ..pixelwise import copied
 
 
 def as_float(a: Any, name: str, *, dtype: np.dtype | None = None, finite: bool = True) -> Array:
@@ -65,7 +66,7 @@ def as_system(a: Any, b: Any, names: tuple[str, str] = ("a", "b"), *, finite: bo
     b = as_rhs(b, a.shape[0], names[1], finite=finite)
     get_xp(a, b)  # refuses a mixture of host and device
     dtype = np.result_type(a.dtype, b.dtype)
-    return a.astype(dtype, copy=False), b.astype(dtype, order="A")
+    return a.astype(dtype, copy=False), copied(b, dtype) if b.flags.c_contiguous else b.astype(dtype, order="A")
 
 
 def scratch(a: Array, given: Any, overwrite: bool, *, empty: bool = False) -> Array:

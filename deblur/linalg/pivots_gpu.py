@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..device import Array, check_finite, cupy
 from ..errors import SingularMatrixError
+from ..pixelwise import copied, stored
 
 _NONE = 2**31 - 1
 
@@ -18,12 +21,14 @@ class PivotStatus:
     """
 
     def __init__(self, values: Array | None = None) -> None:
-        self._values = cupy.full(2, _NONE, cupy.int32) if values is None else values
+        self._values = cupy.empty(2, np.int32) if values is None else values
+        if values is None:
+            stored(self._values, np.int32(_NONE))
         self.failed, self.overflow = self._values[:1], self._values[1:]
 
     def copy(self) -> PivotStatus:
         """Return a copy of the status, to be checked later."""
-        return PivotStatus(self._values.copy())
+        return PivotStatus(copied(self._values))
 
     def check(self, what: str, matrix: Array | None = None) -> None:
         """Wait for the device and raise if a pivot failed or the result is not finite.

@@ -15,6 +15,7 @@ import scipy
 
 from .. import kernels
 from ..device import Array, cupy
+from ..pixelwise import planes_of
 from .torus_gpu import plans
 
 
@@ -23,7 +24,7 @@ def dct(x: Array, by: Array | None = None, axes: int = 2) -> Array:
     if axes == 3:
         c = _along_first(dct(x), _matrix(x.shape[-3], x.dtype, x.device.id))
         return c if by is None else cupy.multiply(c, by, out=c)
-    images, ld, stride = kernels.images(x)
+    images, ld, stride = planes_of(x)
     planes, *shape = images.shape
     v, spectra = _pair(planes, shape, x.dtype)
     args = (images, ld, stride, v, planes, *shape, False)
@@ -46,14 +47,14 @@ def idct(c: Array, axes: int = 2) -> Array:
     kernels.spread("cosine", "spectra", spectra[0].size, *args, dtype=c.dtype)
     plans(v.shape[1:], planes, c.dtype)[1].fft(spectra, v, 0)
     out = cupy.empty(v.shape, c.dtype)
-    args = (*kernels.images(out), v, planes, *shape, True)
+    args = (*planes_of(out), v, planes, *shape, True)
     kernels.spread("cosine", "shuffle", v[0].size // 2 + 1, *args, dtype=c.dtype)
     return out.reshape(c.shape)
 
 
 def dst(x: Array, by: Array | None = None) -> Array:
     """Return the sine coefficients of images (..., M, N), times `by` (M, N); without `by` it is its own inverse."""
-    images, ld, stride = kernels.images(x)
+    images, ld, stride = planes_of(x)
     planes, rows, cols = images.shape
     odd, spectra = _pair(planes, (2 * (rows + 1), 2 * (cols + 1)), x.dtype)
     args = (images, ld, stride, odd, planes, rows, cols)

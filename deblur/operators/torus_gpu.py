@@ -17,6 +17,8 @@ import numpy as np
 
 from .. import kernels
 from ..device import Array, Shape, cupy, making, to_device
+from ..norms import combined
+from ..pixelwise import copied, planes_of
 from ..pool import pool
 
 if TYPE_CHECKING:
@@ -84,11 +86,10 @@ def synthesise(spectra: Array, lengths: Shape, overwrite: bool) -> Array:
     """Return the images of half spectra (..., M, N // 2 + 1), which `overwrite` allows to be destroyed."""
     aligned = spectra.flags.c_contiguous and spectra.data.ptr % spectra.itemsize == 0
     if not (overwrite and aligned and spectra.dtype.kind == "c"):
-        spectra = spectra.astype(np.result_type(spectra.dtype, np.complex64), order="C")
+        spectra = copied(spectra, np.result_type(spectra.dtype, np.complex64))
     out = cupy.empty((*spectra.shape[: -len(lengths)], *lengths), spectra.real.dtype)
     plans(lengths, out.size // math.prod(lengths), out.dtype)[1].fft(spectra, out, 0)
-    out *= 1 / math.prod(lengths)
-    return out
+    return combined(out, a=1 / math.prod(lengths), out=out)
 
 
 def transforms(x: Array, lengths: Shape) -> bool:
@@ -255,37 +256,6 @@ def _added_up(psf: np.ndarray, lengths: Shape, origin: Sequence[int], kind: str,
     return out
 
 
-def quotient(h: Array, lam: float) -> Array:
-    """Return conj(h) / (|h|² + λ) for a complex or real array; 0 where the denominator is 0."""
-    out, real = cupy.empty_like(h), np.dtype(h.dtype.char.lower())
-    args = (h.view(real), h.size, h.dtype.kind == "c", lam, out.view(real))
-    kernels.spread("spectrum", "quotient", h.size, *args, dtype=real)
-    return out
-
-
-def inverse(k: Array, rho: float, lam: float, order: int, rows: Array, cols: Array, dtype: np.dtype) -> Array:
-    """Return 1/(ρ|k|² + λ (rows + cols)^order) in `dtype`; sums below eps times the largest one are raised to that.
-
-    Parameters
-    ----------
-    k : (m, n) array
-        Complex k, or float64 |k|².
-    rho, lam : float
-    order : {0, 1, 2}
-    rows : (m, 1) array of float64
-    cols : (n,) array of float64
-    dtype : dtype
-    """
-    total, most = cupy.empty(k.shape, np.float64), cupy.zeros(1, np.uint64)
-    k, out = cupy.ascontiguousarray(k), cupy.empty(k.shape, dtype)
-    either = (k.view(dtype), None) if k.dtype.kind == "c" else (None, k)
-    args = (total, most, *either, rows, cols, k.shape[1], k.size, rho, lam, order)
-    kernels.spread("spectrum", "totals", k.size, *args, dtype=dtype)
-    args = (out, total, most, k.size, float(np.finfo(dtype).eps))
-    kernels.spread("spectrum", "reciprocals", k.size, *args, dtype=dtype)
-    return out
-
-
 def residual_norms(g: Array, scene: Array, h: Array, lam: float) -> tuple[Array, Array]:
     """Return Hf, and (‖Hᵀ(g − Hf) − λf‖², ‖Hᵀg‖²) on the device, for a blur that wraps.
 
@@ -329,7 +299,7 @@ def _whole(x: Array, lengths: Shape) -> Array:
 def _laid(images: Array, lengths: Shape, pads: Pads = ((0, 0), (0, 0)), out: Array | None = None) -> Array:
     """Return images (k, M, N) in a torus's first corner, mirrored at their edges as far as `pads` says."""
     out = cupy.empty((len(images), *lengths), images.dtype) if out is None else out
-    images, ld, stride = kernels.images(images)
+    images, ld, stride = planes_of(images)
     shape = images.shape[1:]
     args = (out, len(images), *lengths, images, ld, stride, *shape, *_extent(shape, pads))
     kernels.spread("pad", "lay", math.prod(lengths), *args, dtype=images.dtype)
@@ -340,7 +310,7 @@ def mixed(x: Array, side: float, middle: float) -> Array:
     """Apply three taps along both axes, where all of them lie inside (..., M + 2, N + 2)."""
     rows, cols = x.shape[-2] - 2, x.shape[-1] - 2
     out = cupy.empty((*x.shape[:-2], rows, cols), x.dtype)
-    images, ld, stride = kernels.images(x)
+    images, ld, stride = planes_of(x)
     args = (out, len(images), rows, cols, images, ld, stride, side, middle)
     kernels.spread("pad", "mix", rows * cols, *args, dtype=x.dtype)
     return out

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..device import Array, get_xp, is_cupy
-from ..kernels import fused
 from ..norms import squares, total as sum_of
+from ..pixelwise import fused
 from ..problem import Problem
 from ..terms import DIFFERENCES, Difference, Regularizer, inside
 from .domain import BlockMap

@@ -25,6 +25,7 @@ from ..graphs import Loop
 from ..normalization import Scale
 from ..norms import combined
 from ..operators import torus_gpu
+from ..pixelwise import stored
 from ..pool import pool
 from ..problem import Problem
 from ..terms import KINDS, NORMS, ORDER, REGULARIZERS, Regularizer
@@ -132,10 +133,10 @@ class GpuSteps(Steps):
         self.domain, self.problem, self.regularizers, self.count = domain, problem, regularizers, 0
         combined(g, out=self.g)
         if self.w is not None:
-            self.w[...] = problem.fidelity.weights
-        self.k[...] = domain.ks[0]
+            stored(self.w, problem.fidelity.weights)
+        stored(self.k, domain.ks[0])
         for to, power in zip(self.powers, domain.squares, strict=True):
-            to[...] = power.ravel()
+            stored(to, power.ravel())
 
     def statistics(self) -> tuple[float, float, float, float]:
         out = cupy.empty(_AT.STATISTICS, np.float64)

@@ -10,6 +10,7 @@ import numpy as np
 from .. import kernels
 from ..device import Array, cupy
 from ..operators.torus_gpu import plans
+from ..pixelwise import planes_of
 from .border import Border, Patch
 
 _AT = kernels.Constants("pcg")
@@ -24,25 +25,25 @@ class BorderGPU(Border):
 
     def take(self, x: Array) -> Array:
         s = cupy.empty((len(x), self.size), x.dtype)
-        self._launch("take", self.size, s, *kernels.images(x), *self._geometry, self.size, s)
+        self._launch("take", self.size, s, *planes_of(x), *self._geometry, self.size, s)
         return s
 
     def put(self, s: Array, out: Array) -> Array:
-        self._launch("put", self.size, out, *_rows(s), *self._geometry, self.size, *kernels.images(out))
+        self._launch("put", self.size, out, *_rows(s), *self._geometry, self.size, *planes_of(out))
         return out
 
     def cut(self, z: Array, axis: int) -> Array:
         """As `Border.cut`, but padded with zeros to the band's torus, with an image's two edges next to each other."""
         high, wide = self.bands[axis].torus(self.device).lengths
         out, deep = cupy.empty((2 * len(z), high, wide), z.dtype), 2 * self.depth[axis]
-        args = (*kernels.images(z), *self.shape, axis, deep, high, wide, out)
+        args = (*planes_of(z), *self.shape, axis, deep, high, wide, out)
         self._launch("cut", high * wide, out, *args)
         return out
 
     def join(self, z: Array, products: dict[int, Array]) -> Array:
         s = cupy.empty((len(z), self.size), z.dtype)
         parts = [(p, *p.shape[1:]) if p is not None else (None, 0, 0) for p in map(products.get, (0, 1))]
-        args = (*kernels.images(z), self.lam, *self._geometry, self.size, *parts[0], *parts[1], s)
+        args = (*planes_of(z), self.lam, *self._geometry, self.size, *parts[0], *parts[1], s)
         self._launch("join", self.size, s, *args)
         return s
 

@@ -58,6 +58,7 @@ from ..linalg import krylov
 from ..normalization import Scale, shifted
 from ..norms import combined, norms_of, squares, total
 from ..operators.torus import Torus
+from ..pixelwise import copied, modulus
 from ..problem import Factor, Problem, Solution, Stop
 from ..terms import DataFidelity
 from ..threads import all_cores, cores
@@ -138,7 +139,7 @@ class Collaborative:
         dtype = np.float64 if problem.device.gpu is None else problem.dtype
 
         def shown(spectrum: np.ndarray) -> Array:
-            return torus.synthesise(problem.xp.asarray(spectrum.astype(dtype))).astype(np.float64, copy=False)
+            return copied(torus.synthesise(problem.xp.asarray(spectrum.astype(dtype))), np.float64)
 
         self.covariance = self.coloured = shown(response)
         if problem.noise is not None and problem.noise.left:
@@ -164,7 +165,8 @@ class Collaborative:
         level += (_WRONG_PSF - 1) * left
         covariance = combined(self.covariance, self.coloured, level - _WRONG_PSF * left, _WRONG_PSF * left)
         noise = shifted(level**0.5, scale.image)
-        bright = problem.xp.sort(abs(clean[(..., *problem.operator.crop)]), axis=None)
+        bright = modulus(clean[(..., *problem.operator.crop)]).ravel()
+        bright.sort()
         white = float(bright[int(0.995 * bright.size)])
         if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
             exact = _exact(problem)

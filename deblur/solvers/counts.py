@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from functools import reduce
+from types import ModuleType
 
 import numpy as np
 
 from ..device import Array, random_signs
-from ..kernels import pixelwise
 from ..norms import combined, outer, squares, total
 from ..operators.torus import Torus, wound
+from ..pixelwise import copied, fused
 from ..problem import Problem
 from .noise import NoiseModel, estimate_noise_model, psf_noise, step_of
 from .start import filled
@@ -25,7 +26,12 @@ def deviation(problem: Problem, g: Array) -> tuple[Array, NoiseModel]:
     The first result has the shape of g (k, c, *space); the second one is that of `variances`.
     """
     *both, wrong = variances(problem, g)
-    return pixelwise(lambda xp, v, u, g: xp.minimum(xp.sqrt(xp.maximum(v, u)), g), *both, g), wrong
+    return _deviation(*both, g), wrong
+
+
+@fused
+def _deviation(xp: ModuleType, v: Array, u: Array, g: Array) -> Array:
+    return xp.minimum(xp.sqrt(xp.maximum(v, u)), g)
 
 
 def two_images(problem: Problem, g: Array) -> tuple[Array, float]:
@@ -78,14 +84,19 @@ def photon_gain(problem: Problem, g: Array) -> float:
     side, xp = round(2 ** (17 / psf.ndim)), problem.xp
     _, seen, _ = cut(problem, seen, None, side=[side] * psf.ndim, interior=True, most=2)
     middle = (slice((n - min(n, side)) // 2, (n + min(n, side)) // 2) for n in seen.shape[2:])
-    frames = seen[(..., *middle)].astype(np.float64)
+    frames = copied(seen[(..., *middle)], np.float64)
     sides = frames.shape[2:]
     lines = [xp.asarray(np.hanning(n + 2)[1:-1]) for n in sides]
     left = tapered(Torus(sides).power(wound(psf, sides))).ravel()
     # Frequencies of opposite sign have the same power except for rounding.
-    least = np.flatnonzero(left <= (1 + 1e-9) * np.partition(left, left.size // 10)[left.size // 10])
+    least = left <= (1 + 1e-9) * np.partition(left, left.size // 10)[left.size // 10]
     flat, taper = frames.reshape(-1, 1, math.prod(sides)), reduce(outer, lines).reshape(1, -1)
-    spectra = Torus(sides, problem.device).analyse(combined(flat, by=taper).reshape(-1, *sides)).reshape(len(flat), -1)
-    parts = spectra.take(xp.asarray(least), axis=1).view(np.float64)
+    spectra = Torus(sides, problem.device).analyse(combined(flat, by=taper).reshape(-1, *sides))
     light = total(combined(flat, by=combined(taper, by=taper)))
-    return float(total(combined(parts, by=parts))) / (len(least) * float(light))
+    power = total(_power_where(spectra, xp.asarray(least.reshape(spectra.shape[1:]))))
+    return float(power) / (least.sum() * float(light))
+
+
+@fused
+def _power_where(_xp: ModuleType, spectrum: Array, mask: Array) -> Array:
+    return abs(spectrum) ** 2 * mask

@@ -19,14 +19,14 @@ from typing import Any, Protocol, TypeGuard
 import numpy as np
 import scipy
 
-from ..device import CPU, Array, Device, get_xp, is_cupy
-from ..kernels import fused
+from ..device import CPU, Array, Device, get_xp
 from ..linalg.krylov import cg
-from ..operators import torus_gpu
+from ..norms import combined, largest
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..operators.torus import Torus
 from ..operators.varying import VaryingBlur
+from ..pixelwise import copied, fused
 from ..problem import Problem
 from ..terms import ORDER, first_difference_power
 from ..threads import cores
@@ -100,29 +100,20 @@ class Domain(Protocol):
     def inverse(self, rho: float, symbol: Array | float, power: Array | None = None) -> Array:
         """Return 1/(ρ|K|² + symbol) in frequency; `power` replaces |K|². Sums below rounding are raised to it."""
         power = self.power if power is None else power
-        total = (power if rho == 1 else rho * power) + symbol
-        floor = np.finfo(self.dtype).eps * float(total.max())
-        xp = get_xp(total)
-        xp.maximum(total, floor, out=total)  # frequencies that no term determines stay zero
-        return xp.divide(1, total, out=total).astype(self.dtype, copy=False)
+        numbers = power.dtype.type([rho, symbol if isinstance(symbol, float) else 0])
+        total = _total(power, numbers[0], numbers[1] if isinstance(symbol, float) else symbol)
+        # Frequencies that no term determines stay zero.
+        _invert(total, total.dtype.type(np.finfo(self.dtype).eps * largest(total)))
+        return total if total.dtype == self.dtype else copied(total, self.dtype)
 
     def regularised(self, rho: float, lam: float, kind: str, power: Array | None = None) -> Array:
         """Return `inverse` for the symbol λ Σ|L|² of differences of a kind."""
-        k = (self.spectrum if power is None else power) if is_cupy(self.squares[0]) else None
-        if k is None or k.ndim != 2 or len(self.shape) != 2:
-            return self.inverse(rho, lam * self.symbol(kind), power)
-        k = k if k.dtype.kind == "c" else k.astype(np.float64, copy=False)
-        rows, cols = self.squares
-        return torus_gpu.inverse(k, rho, lam, ORDER[kind], rows, cols, self.dtype)
+        return self.inverse(rho, combined(self.symbol(kind), a=lam), power)
 
     def symbol(self, kind: str) -> Array:
         """Return Σ|L|² in frequency, for differences of a kind."""
-        return sum(self.squares) ** ORDER[kind]
-
-    @property
-    def spectrum(self) -> Array:
-        """K in frequency, or |K|² if only that is known."""
-        return self.power
+        total = _sum(*self.squares)
+        return combined(total, by=total) if ORDER[kind] == 2 else total if ORDER[kind] else total**0
 
     def _measure(self, shape: Sequence[int], wraps: bool, device: Device) -> None:
         self.shape = tuple(shape)
@@ -160,11 +151,7 @@ class TorusDomain(Domain):
 
     @cached_property
     def power(self) -> Array:
-        return sum(abs(k) ** 2 for k in self.ks)
-
-    @property
-    def spectrum(self) -> Array:
-        return self.ks[0] if self.parts == 1 else self.power
+        return _power(*self.ks)
 
     def power_of(self, operator: Operator) -> Array:
         return operator.power(self.torus)
@@ -338,6 +325,27 @@ def domain_of(problem: Problem) -> Domain:
     kind: Any = TorusDomain if blur else VaryingDomain
     owner: Any = operator if blur is None else blur
     return owner.cached(("domain", dtype, device), lambda: kind(owner, dtype, device))
+
+
+@fused
+def _sum(_xp: ModuleType, *parts: Array) -> Array:
+    return sum(parts)
+
+
+@fused
+def _total(_xp: ModuleType, power: Array, rho: Array, symbol: Array) -> Array:
+    return rho * power + symbol
+
+
+@fused
+def _invert(xp: ModuleType, total: Array, floor: Array) -> None:
+    xp.maximum(total, floor, out=total)
+    xp.divide(1, total, out=total)
+
+
+@fused
+def _power(_xp: ModuleType, *ks: Array) -> Array:
+    return sum(abs(k) ** 2 for k in ks)
 
 
 @fused

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import product
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +13,10 @@ import scipy
 
 from ..device import Array, Device, as_real, asnumpy, check_finite, get_fft, get_xp
 from ..errors import check_count, check_number
-from ..kernels import pixelwise
 from ..normalization import shifted
 from ..norms import alike, combined, largest, outer, squares, total, totals
 from ..operators.torus import Torus
+from ..pixelwise import copied, fused, modulus, stored
 from ..problem import Problem
 from .start import filled, smoothed
 from .whittle import fitted_spectrum, scene_law
@@ -145,7 +146,7 @@ def _noise_blocks(g: Array, sides: tuple[int, ...]) -> tuple[list[np.ndarray], f
     for frame in g.reshape(-1, *g.shape[-2:]):
         blocks = _sampled(frame, side)
         some, smallest = _unclipped(blocks), (1e-12 * largest(blocks)) ** 2
-        blocks = blocks.astype(np.float64)  # in place of the frame's dtype
+        blocks = copied(blocks, np.float64)  # in place of the frame's dtype
         means = blocks.reshape(len(blocks), -1) @ share
         combined(blocks, outer(means, xp.asarray(np.ones(side * side))).reshape(blocks.shape), b=-1, out=blocks)
         parts = get_fft(xp).rfft2(combined(blocks, by=window, out=blocks)).view(np.float64)
@@ -165,8 +166,12 @@ def _sampled(g: Array, side: int) -> Array:
     for strip, down, right in product(strips, shifts, shifts):
         rows, cols = (strip.shape[0] - down) // side, (strip.shape[1] - right) // side
         part = strip[down : down + rows * side, right : right + cols * side]
-        found.append(part.reshape(rows, side, cols, side).swapaxes(1, 2).reshape(-1, side, side))
-    return get_xp(g).concatenate(found)
+        found.append(part.reshape(rows, side, cols, side).swapaxes(1, 2))
+    ends = np.cumsum([0, *(len(part) * part.shape[1] for part in found)])
+    blocks = get_xp(g).empty((ends[-1], side, side), g.dtype)
+    for part, start, stop in zip(found, ends, ends[1:], strict=False):
+        stored(blocks[start:stop].reshape(part.shape), part)
+    return blocks
 
 
 def _unclipped(blocks: Array) -> np.ndarray:
@@ -255,7 +260,7 @@ class NoiseModel(NamedTuple):
         """Return the variance of each pixel of an image (..., M, N), taken from the slightly smoothed image."""
         image = as_real(image, "the image")
         line = np.array([self.gain, self.read**2 + self.left**2], image.dtype)
-        return pixelwise(lambda xp, light, gain, rest: gain * xp.maximum(light, 0) + rest, smoothed(image), *line)
+        return _variance(smoothed(image), *line)
 
     def weights(self, image: Array) -> Array:
         """Return weights with mean one that make an image's noise uniform, for ``weights=`` of `deblur.reconstruct`."""
@@ -389,6 +394,11 @@ def weighed(
     return replace(problem, noise=model, fidelity=fidelity)
 
 
+@fused
+def _variance(xp: ModuleType, light: Array, gain: Array, rest: Array) -> Array:
+    return gain * xp.maximum(light, 0) + rest
+
+
 def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: float | None = None) -> NoiseModel:
     """Return a noise model with the PSF's error, as `psf_error` estimates it, and its residual; for a checked image."""
     fit = fitted_spectrum(g, psf)
@@ -399,7 +409,8 @@ def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: floa
     square, white = np.exp(wrong[-2:]).tolist()
     if error is None:
         gained = 2 * (found.fitted(means, noise, 0.0, wrong)[1] - loss) / scatter
-        gained *= float(total(abs(g))) ** 2 / (g.size * float(squares(g)))  # an image of few lights has fewer powers
+        # An image of few lights has fewer powers.
+        gained *= float(total(modulus(g))) ** 2 / (g.size * float(squares(g)))
         # An uncertain ε counts less. Noise of a measured PSF raises |ĥ|², too: ε is estimated a tenth too small.
         square *= 1.2 * max(1 - (10 / gained) ** 2, 0.0) if gained > 0 else 0.0
     power = found.scene(wrong) * found.white * found.count

@@ -59,15 +59,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from ..device import Array, random_signs
-from ..kernels import pixelwise
 from ..norms import combined, contiguous, largest, norms, total as sum_of
 from ..operators.blur import Blur
 from ..operators.matrix import by
+from ..pixelwise import fused, stored
 from ..problem import Factor, Problem, Solution, history_of
 from ..threads import all_cores, cores
 from . import admm, richardson_lucy_gpu
@@ -303,8 +304,7 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
     light = blur.adjoint(combined(light, w, b=-problem.fidelity.background, out=light), True)
     seen = blur.adjoint(w)
     least = g.dtype.type(0.9 * largest(seen))
-    mean: Any = lambda xp, x, y, least: xp.where(y < least, xp.inf, x / xp.maximum(y, least))  # noqa: E731
-    planes = [float(pixelwise(mean, light[at], seen[at], least).min()) for at in np.ndindex(light.shape[:-2])]
+    planes = [float(_mean(light[at], seen[at], least).min()) for at in np.ndindex(light.shape[:-2])]
     highest = min(min(planes) / blur.dc_gain, high)
     del light, seen, g  # room for the runs
     if not low < highest:
@@ -338,6 +338,16 @@ def heavy_ball(k: int) -> float:
     return (k - 1) / (k + 2)
 
 
+@fused
+def _mean(xp: ModuleType, light: Array, weight: Array, least: Array) -> Array:
+    return xp.where(weight < least, xp.inf, light / xp.maximum(weight, least))
+
+
+@fused
+def _without_small(_xp: ModuleType, s: Array, most: Array, share: Array) -> Array:
+    return s * (s > share * most)
+
+
 class _Run:
     """Frames (n, c, M, N) that take their steps together, and the loop over these steps.
 
@@ -366,12 +376,12 @@ class _Run:
         self.mean = float(sum_of(g)) / g.size if plain else float(sum_of(self.w * g)) / float(sum_of(self.w))
         self.floor = g.dtype.type(np.finfo(g.dtype).eps * self.mean)
         # A copy: `adjoint` returns a view, which would keep the whole torus in memory.
-        sensitivity = combined(problem.operator.adjoint(xp.ascontiguousarray(w)))
+        sensitivity = combined(problem.operator.adjoint(contiguous(w)))
         most = xp.asarray([largest(x) for x in sensitivity.reshape(-1, *shape[2:])], g.dtype)
         most = most.reshape(*sensitivity.shape[:2], *[1] * (len(shape) - 2))
         # Below the root of eps, rounding of the transforms would decide the quotient.
         share = np.sqrt(np.finfo(sensitivity.dtype).eps)
-        sensitivity = pixelwise(lambda _, s, most, share: s * (s > share * most), sensitivity, most, share)
+        sensitivity = _without_small(sensitivity, most, share)
         self.sensitivity = xp.broadcast_to(sensitivity, shape)
         self.point: Array = None
         self.objective = self.change = self.agreed = math.inf
@@ -386,8 +396,10 @@ class _Run:
         level = max(self.mean - self.problem.fidelity.background, 0.01 * self.mean) / self.problem.operator.dc_gain
         low, high = self.bounds
         if start is None:
-            return self.xp.full(self.sensitivity.shape, min(max(level, low), high), self.g.dtype)
-        return self.xp.ascontiguousarray(start.clip(max(1e-6 * level, low), high).reshape(self.sensitivity.shape))
+            scene = self.xp.empty(self.sensitivity.shape, self.g.dtype)
+            stored(scene, scene.dtype.type(min(max(level, low), high)))
+            return scene
+        return contiguous(start.clip(max(1e-6 * level, low), high).reshape(self.sensitivity.shape))
 
     def ascent(self, ratio: Array) -> Array:
         """Return Hᵀ of w g/(Hf + b), which may be overwritten; with consensus, Hᵀw where two images disagree."""

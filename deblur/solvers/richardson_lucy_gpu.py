@@ -16,9 +16,10 @@ import numpy as np
 from .. import kernels
 from ..device import Array, Device, cupy
 from ..graphs import Loop
-from ..norms import combined
+from ..norms import contiguous
 from ..operators.torus import corner
 from ..operators.torus_gpu import product_of_volumes, serves
+from ..pixelwise import copied, stored
 
 if TYPE_CHECKING:
     from .richardson_lucy import _Run
@@ -50,13 +51,12 @@ class GpuSteps:
                 self._torus, shape = (lengths, by), (*shape[:3], *lengths[1:])
                 self._room = cupy.empty((*shape[:4], 2 * by.shape[-1]), first.dtype)
         self._f, self._sensitivity, self._point = map(_lined, (first.shape, first.shape, shape), 3 * [first.dtype])
-        lay = combined if self._torus is None else cupy.positive  # `combined` would copy a view of a volume
         views = [corner(x, first.shape[2:]) for x in (self._f, self._sensitivity, self._point)]
         for view, x in zip(views, (first, run.sensitivity, first), strict=True):
-            lay(x, out=view)
+            stored(view, x)
         _, run.sensitivity, run.point = views
-        self._g = cupy.ascontiguousarray(run.g)
-        self._w = cupy.ascontiguousarray(run.w) if any(run.w.strides) else None
+        self._g = contiguous(run.g)
+        self._w = contiguous(run.w) if any(run.w.strides) else None
         control = np.zeros(_AT.CONTROL + _AT.BATCH * _AT.RECORD)
         control[_AT.TOLERANCE], control[_AT.LIMIT], control[_AT.FLOOR] = tolerance, limit, run.floor
         self._control = cupy.asarray(control)
@@ -111,6 +111,6 @@ def _volumes(x: Array) -> tuple[Array, int, int, int, int, int, int, int]:
     """Return frames (n, c, *space), contiguous or part of larger ones, with strides and shape as kernel arguments."""
     x = x.reshape(x.shape[0] * x.shape[1], *(1,) * (5 - x.ndim), *x.shape[2:])
     if x.strides[3] != x.itemsize:
-        x = cupy.ascontiguousarray(x)
+        x = copied(x)
     stride, lds, ld, _ = (n // x.itemsize for n in x.strides)
     return x, ld, lds, stride, *x.shape

@@ -23,16 +23,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..device import Array, Device, is_cupy
+from ..device import Array, Device
 from ..errors import SingularMatrixError
 from ..norms import combined
 from ..operators import torus_gpu
 from ..operators.blur import Blur
 from ..operators.operator import Operator
+from ..pixelwise import fused, modulus
 from ..problem import Direct, Problem
 from ..threads import all_cores
 
@@ -55,7 +57,7 @@ class Spectrum(ABC):
     @cached_property
     def singular_values(self) -> Array:
         """Singular values σ ≥ 0 (M, N), all of them, in the layout of `coefficients`."""
-        return abs(self.values)
+        return modulus(self.values)
 
     @abstractmethod
     def analyse(self, x: Array) -> Array:
@@ -145,11 +147,13 @@ def tikhonov_weights(values: Array, lam: float) -> Array:
 
     It is not computed as 1/σ, which may overflow.
     """
-    if is_cupy(values):
-        return torus_gpu.quotient(values, lam)
-    denominator = abs(values) ** 2
-    denominator += denominator.dtype.type(lam)
-    return values.conj() / (denominator if denominator.dtype.type(lam) > 0 else denominator + (denominator == 0))
+    return _quotient(values, values.real.dtype.type(lam))
+
+
+@fused
+def _quotient(xp: ModuleType, values: Array, lam: Array) -> Array:
+    denominator = abs(values) ** 2 + lam
+    return xp.conj(values) / xp.where(denominator > 0, denominator, 1)
 
 
 def quadrant(blur: Blur) -> np.ndarray | None:

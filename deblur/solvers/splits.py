@@ -11,6 +11,7 @@ import numpy as np
 from ..device import Array, asnumpy, get_xp
 from ..normalization import Scale
 from ..norms import norms_of
+from ..pixelwise import copied
 from ..problem import Problem
 from .domain import Domain
 
@@ -44,8 +45,8 @@ class State:
 
     def copy(self, frames: int) -> State:
         """Return a copy of the state for the first `frames` frames."""
-        u, t = ([[a[:frames].copy() for a in split] for split in kind] for kind in (self.u, self.t))
-        return replace(self, x=self.x[:frames].copy(), u=u, t=t, rho=[*self.rho])
+        u, t = ([[copied(a[:frames]) for a in split] for split in kind] for kind in (self.u, self.t))
+        return replace(self, x=copied(self.x[:frames]), u=u, t=t, rho=[*self.rho])
 
 
 class Extrapolation:

@@ -11,6 +11,7 @@ import numpy as np
 from .. import kernels
 from ..device import Array, Device, Shape, all_true, as_real, asnumpy, get_xp, is_cupy
 from ..operators.operator import Operator
+from ..pixelwise import planes_of
 from ..problem import Problem
 from ..threads import all_cores, on_cores
 
@@ -164,7 +165,7 @@ def _smooth(
     g: Array, shape: Sequence[int], first: Sequence[int], axis: int, wraps: bool, sigma: float = 0.0, scale: float = 1.0
 ) -> Array:
     """Smooth images (..., M, N) along an axis, and lay them into scenes continued by edge pixels: ``cuda/start.cu``."""
-    images, row, stride = kernels.images(g)
+    images, row, stride = planes_of(g)
     threads = kernels.Constants("start").THREADS
     most = 8 * kernels.properties(g.device.id).multiprocessors
     out = get_xp(g).empty((*g.shape[:-2], *shape), g.dtype)

@@ -35,6 +35,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..device import Array, asnumpy, get_xp
+from ..norms import contiguous
 from ..operators.blur import Blur
 from ..operators.boundary import BOUNDARIES, Boundary
 from ..solvers.start import DIM, filled
@@ -221,5 +222,5 @@ class _Border:
 def _ends(frames: Array, axis: int, deep: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the first and last pixels along an axis, on the host: (frames, along the edge, from the edge inwards)."""
     x = frames.swapaxes(1, 2) if axis == 0 else frames
-    near, far = (asnumpy(part).astype(np.float64) for part in (x[..., :deep], x[..., -deep:]))
+    near, far = (asnumpy(contiguous(part)).astype(np.float64) for part in (x[..., :deep], x[..., -deep:]))
     return near, far[..., ::-1]
