@@ -10,11 +10,12 @@ from types import ModuleType
 import numpy as np
 
 from ..device import Array, random_signs
+from ..image.arrays import step_of
 from ..norms import combined, outer, squares, total
 from ..operators.torus import Torus, wound
 from ..pixelwise import copied, fused
 from ..problem import Problem
-from .noise import NoiseModel, estimate_noise_model, psf_noise, step_of
+from .noise import NoiseModel, estimate_noise_model, psf_noise
 from .start import filled
 from .whittle import tapered
 from .windows import cut

@@ -13,6 +13,7 @@ import scipy
 
 from ..device import Array, Device, as_real, asnumpy, check_finite, get_fft, get_xp
 from ..errors import check_count, check_number
+from ..image.arrays import step_of
 from ..normalization import shifted
 from ..norms import alike, combined, largest, outer, squares, total, totals
 from ..operators.torus import Torus
@@ -474,17 +475,3 @@ def noise_variance(problem: Problem, g: Array) -> float:
         # Without any counted photon there is no noise, whatever the gain.
         return least if problem.axes == 1 else max(least, estimate_noise_model(seen).gain)
     return max(noise_level(seen, psf, problem.axes) ** 2, step_of(g) ** 2 / 12)
-
-
-def step_of(g: Array) -> float:
-    """Return the step between the levels that values were rounded to, or 0 if there are none.
-
-    In flat areas, rounding leaves no visible noise, but an error all the same.
-    """
-    values = asnumpy(g.ravel()[:: -(-g.size // 2**14)]).astype(np.float64)  # a sample suffices
-    levels = np.unique(values)
-    if not 16 <= len(levels) <= values.size / 16:
-        return 0.0
-    apart = np.diff(levels)
-    steps = apart / apart.min()
-    return float(apart.min()) if float(abs(steps - np.rint(steps)).max()) < 1e-3 else 0.0
