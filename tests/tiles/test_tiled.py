@@ -287,7 +287,7 @@ def test_threads_are_bounded(rng, monkeypatch):
 def solved(monkeypatch):
     """The shapes of the windows that a solver was prepared for."""
     made, real = [], windows.window_solver
-    monkeypatch.setattr(windows, "window_solver", lambda *args: made.append(args[2]) or real(*args))
+    monkeypatch.setattr(windows, "window_solver", lambda *args: made.append(args[1]) or real(*args))
     return made
 
 
