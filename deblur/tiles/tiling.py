@@ -181,9 +181,6 @@ class Tiling:
         """Return what solves tiles: tasks carry it to other processes, without the image."""
         return {"recipe": self.recipe, "layout": self.layout, "plan": self.plan}
 
-    def __dask_tokenize__(self) -> str:
-        return self.recipe.token
-
     @property
     def cuts(self) -> tuple[list[tuple[int, int]], ...]:
         """First pixel and one past the last of the tiles along each axis."""
