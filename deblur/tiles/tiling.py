@@ -219,15 +219,15 @@ class Tiling:
             window = [[slice(c, c + s)] for c, s in zip(corner, side, strict=True)]
             found.append(as_float(self.window(frame, window)))
         stack = np.concatenate(found)
-        finite = np.isfinite(stack)
-        some, whole = (of(finite.reshape(len(stack), -1), axis=1) for of in (np.any, np.all))
-        if not some.any():
-            why = f"the {len(stack)} windows of the sample hold only NaN or infinite values"
-            raise ValueError(self._unreadable or why)
+        whole = np.isfinite(stack).reshape(len(stack), -1).all(axis=1)
         if whole.any():
             return stack[whole]
-        pairs = zip(stack[some], finite[some], strict=True)  # pixels that are not finite get the others' median
-        return np.stack([np.where(ok, p, np.median(p[ok])) for p, ok in pairs])
+        # Pixels that are not finite get the others' median.
+        some = [np.where(ok, x, np.median(x[ok])) for x in stack if (ok := np.isfinite(x)).any()]
+        if not some:
+            why = f"the {len(stack)} windows of the sample hold only NaN or infinite values"
+            raise ValueError(self._unreadable or why)
+        return np.stack(some)
 
     @property
     def together(self) -> int:
