@@ -148,10 +148,12 @@ def of_tile(recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: in
     )
     if any(k.stop <= k.start for k in kept):
         return None
-    f = asnumpy(layout.read(restored, frame, where))[0]
+    try:
+        f, g = (asnumpy(layout.read(x, frame, where))[0] for x in (restored, image))
+    except OSError:  # a part that cannot be read, which is reported for the tile itself
+        return None
     if not np.isfinite(f).all():  # a tile that could not be restored
         return None
-    g = asnumpy(layout.read(image, frame, where))[0]
     with thread_limit(recipe.threads):
         found = verified(recipe.of(frame), f, g, kept)
     return replace(found, scene=None, difference=None)

@@ -165,9 +165,10 @@ class Reader:
             read = as_float(read_part(self._array, region, self._name))
         except OSError:
             for place in _chunks_in(region, self._chunks) if hasattr(self._array, "chunks") else ():
-                chunk = tuple(slice(i * c, i * c + c) for i, c in zip(place, self._chunks, strict=True))
-                key = f"chunk {self._array.metadata.encode_chunk_key(place)} of {self._name}"
-                read_part(self._array, chunk, key)
+                each = zip(place, self._chunks, region, strict=True)
+                part = tuple(slice(max(s.start, i * c), min(s.stop, i * c + c)) for i, c, s in each)
+                key = self._array.metadata.encode_chunk_key(place)
+                read_part(self._array, part, f"chunk {key} of {self._name}")
             raise
         return read.astype(self.dtype, copy=False) / self.dtype.type(self._unit)
 
