@@ -194,7 +194,7 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
 
     def seam(made: Tiling, tile: Any) -> float:
         (a, b), (c, d) = tile
-        return float(abs(made.solve(image, 0, tile, made.plan.overlap)[0, 0] - whole[a:b, c:d]).max()) / span
+        return float(abs(made.solve([image], (0, 1), tile, made.plan.overlap)[0][0, 0] - whole[a:b, c:d]).max()) / span
 
     made = tiling(case, image, overlap=plan.overlap)
     seams = sorted(((seam(made, tile), tile) for tile in made.tiles), reverse=True)

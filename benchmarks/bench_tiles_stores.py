@@ -119,10 +119,10 @@ def solves(source: Path, part: int, parts: int) -> tuple[float, float]:
 
     image = zarr.open(source, mode="r")[:]
     tiling = Tiling(image, H, LAM, workers=1, **OPTIONS, **PLAN)
-    tiling.solve(image, 0, tiling.tiles[0], tiling.plan.overlap)
+    tiling.solve([image], (0, 1), tiling.tiles[0], tiling.plan.overlap)
     start, before = time.perf_counter(), time.process_time()
     for tile in tiling.tiles[part::parts]:
-        tiling.solve(image, 0, tile, tiling.plan.overlap)
+        tiling.solve([image], (0, 1), tile, tiling.plan.overlap)
     return time.perf_counter() - start, time.process_time() - before
 
 

@@ -70,8 +70,8 @@ def measured(tiling: Tiling) -> list[float]:
     places = np.random.default_rng(0).choice(every, min(8, every), replace=False).tolist()
     for number, (frame, place) in enumerate(divmod(place, len(tiles)) for place in places):
         part = tuple(corner(tiles[place], number))
-        with suppress(ValueError):  # NaN, which is reported for the tile itself
-            near, far = (tiling.solve(tiling.img, frame, part, overlap) for overlap in (plan.overlap, wider))
+        with suppress(ValueError, OSError):  # which is reported for the tile itself
+            near, far = (tiling.solve([tiling.img], (frame, 1), part, overlap)[0] for overlap in (plan.overlap, wider))
             seams.append(float(abs(near - far).max()) / (tiling.range or 1.0))
     return seams
 
@@ -148,9 +148,12 @@ def of_tile(recipe: Recipe, layout: Layout, image: Any, restored: Any, frame: in
     )
     if any(k.stop <= k.start for k in kept):
         return None
-    f, g = (asnumpy(layout.read(x, frame, where))[0] for x in (restored, image))
+    try:
+        f, g = (asnumpy(layout.read(x, frame, where))[0] for x in (restored, image))
+    except OSError:  # a part that cannot be read, which is reported for the tile itself
+        return None
     if not np.isfinite(f).all():  # a tile that could not be restored
         return None
     with thread_limit(recipe.threads):
-        found = verified(recipe, recipe.psf(frame), f, g, kept)
+        found = verified(recipe.of(frame), f, g, kept)
     return replace(found, scene=None, difference=None)

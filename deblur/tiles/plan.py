@@ -141,7 +141,11 @@ class _Task:
         Whether the PSF meets its mirror image, which is another PSF, at the border.
     weight, sharp : float
         Ratio of the largest error at the border to that inside, and of the largest error to the predicted deviation.
+    tails : list of Reach
+        The tails along each axis, once they are known.
     """
+
+    tails: Sequence[Reach] = ()
 
     def __init__(self, psf: Any, lam: float, shape: Sequence[int], options: PlanOptions) -> None:
         given, rest = parted(options, PlanOptions)
@@ -179,7 +183,7 @@ class _Task:
     def plan(
         self, answer: str, reason: str, tile: Size | None = None, overlap: Sequence[int] = (0, 0, 0), passes: int = 1
     ) -> TilePlan:
-        """Return the plan of these tiles, without a predicted seam; by default the whole image is the tile."""
+        """Return the plan of these tiles, with the seam if tails are known; by default the whole image is the tile."""
         tile, size, problem = tile or self.size, self.size, self.problem
         # A pass reads a margin beyond its overlap, so the overlap of an axis that is cut must not be 0.
         overlap = tuple(0 if t >= n else max(d, int(passes > 1)) for t, d, n in zip(tile, overlap, size, strict=False))
@@ -188,10 +192,17 @@ class _Task:
         for n, t, d in zip(size, tile, beyond, strict=True):
             ends = 0 if problem.blur.boundary.wraps else 2 * d
             work *= (n + _up(n, t) * 2 * d - ends) / n
+        cuts = [x for x in zip(self.tails, tile, overlap, size, strict=False) if x[1] < x[3]]
+        # Beyond its end a tail was not computed, but it is no higher there.
+        sharp = max((float(tail.sharp[min(d, len(tail.sharp) - 1)]) for tail, _, d, _ in cuts), default=math.nan)
+        once, bound = self.weight * self.sharp * sharp, math.inf
+        if cuts and self.safe and passes == 1:
+            bound = self.weight * sum(tail.bound(t, d) for tail, t, d, _ in cuts)
+        seam, seam_once = (REFINED * once**passes, once) if passes > 1 else (once, 0.0)
         return TilePlan(
-            answer, reason, size, tile, overlap, self.tolerance, math.nan, math.inf, work,
+            answer, reason, size, tile, overlap, self.tolerance, seam, bound, work,
             _need(self, _window(size, tile, beyond), overlap, passes), _need(self, size), self.memory,
-            str(problem.blur.boundary), self.method, problem.dtype.name, passes,
+            str(problem.blur.boundary), self.method, problem.dtype.name, passes, seam_once,
         )  # fmt: skip
 
 
@@ -270,68 +281,61 @@ def _predicted(task: _Task) -> TilePlan:
     problem, size = task.problem, task.size
     # All axes have seams, and a pixel in a corner sees all of them.
     least = task.tolerance / (len(size) if task.safe else task.sharp) / task.weight
-    h, origin = problem.blur.psf, problem.blur.origin
-    tails = list[Reach]()
-    for axis in range(h.ndim):
-        swapped = (np.swapaxes(h, axis, other) for other in range(axis))
-        alike = (s.shape == h.shape and np.allclose(h, s, rtol=1e-9) for s in swapped)
-        same = next((t for t, o, a in zip(tails, origin, alike, strict=False) if a and o == origin[axis]), None)
-        tails.append(same or reach(problem, axis, least, safe=task.safe))
-    _check_rounding(task, tails[0].top)
-    wanted = list[int]()
-    for t in tails:
-        enough = np.flatnonzero((np.maximum(t.before, t.after) if task.safe else t.sharp) <= least)
-        wanted += [max(int(enough[0]), _of_the_prior(task))] if len(enough) else []
-
-    overlap = task.overlap
-    if overlap is not None:
+    task.tails = [reach(problem, axis, least, safe=task.safe) for axis in range(len(size))]
+    _check_rounding(task, task.tails[0].top)
+    wanted = _overlap(task, least, task.safe)
+    if wanted is not None:
+        wanted = tuple(max(d, _of_the_prior(task)) for d in wanted)
+    overlap = task.overlap or wanted
+    if task.overlap is not None:
         why = "the overlap was given"
-        why += f"; {by(wanted)} pixels suffice" if len(wanted) == len(tails) else ""
-    elif len(wanted) < len(tails):
+        why += f"; {by(wanted)} pixels suffice" if wanted else ""
+    elif wanted is None:
         why = (
             f"with {problem.strength} and this PSF the influence of a pixel does not fall below "
-            f"{task.tolerance:.1e} of the range within {max(len(t.sharp) for t in tails) - 1} pixels"
+            f"{task.tolerance:.1e} of the range within {max(len(t.sharp) for t in task.tails) - 1} pixels"
         )
     else:
-        overlap = tuple(wanted)
-        far = by(overlap if len(set(overlap)) > 1 else overlap[:1])
+        far = by(wanted if len(set(wanted)) > 1 else wanted[:1])
         why = f"the influence of a pixel falls below {task.tolerance:.1e} of the range {far} pixels away"
     fits = _need(task, size) <= task.memory
-    tile = None if overlap is None else _tile(task, overlap)
-    if overlap is None or tile is None:
-        if overlap is not None:
+    tile = overlap and _tile(task, overlap)
+    if not (overlap and tile):
+        if overlap:
             why += f", and no tile that fits {format_bytes(task.memory)} is large enough for that"
-        return _whole_or_none(task, why) if fits else _refined(task, tails, why)
+        return _whole_or_none(task, why) if fits else _refined(task, why)
     if tile == size:
         return task.plan("whole", f"{why}, and one tile is the image")
     if task.passes > 1:
-        why = f"{why}, in {task.passes} passes"
-        return _in_passes(task, tails, task.plan("refine", why, tile, overlap, task.passes))
+        return task.plan("refine", f"{why}, in {task.passes} passes", tile, overlap, task.passes)
     plan = task.plan("tiles", why, tile, overlap)
     if task.tile is None and fits and (plan.tiles < 4 or plan.work > 2):
         gain = f"{plan.tiles} tiles of {plan.work:.2g} times the work gain little"
         return _whole_or_none(task, f"{why}, but {gain}")
-    seam, bound = _seam(task, tails, plan)
-    return replace(plan, seam=seam, bound=bound)
+    return plan
 
 
-def _refined(task: _Task, tails: Sequence[Reach], why: str) -> TilePlan:
+def _overlap(task: _Task, least: float, safe: bool = False) -> Size | None:
+    """Return the overlap beyond which no tail is above `least`; None if a tail does not fall so far."""
+    below = [np.flatnonzero(tail.tail(safe) <= least) for tail in task.tails]
+    return tuple(int(b[0]) for b in below) if all(map(len, below)) else None
+
+
+def _refined(task: _Task, why: str) -> TilePlan:
     """Return the plan with the least work, of all that fit, whose tiles are corrected by passes over the image."""
     plans: list[TilePlan] = []
     able = task.problem.regularizer in FORMULA and task.overlap is None
     for seam in (0.2, 0.1, 0.05, 0.03, 0.02, 0.01) if able else ():
-        below = [np.flatnonzero(task.weight * task.sharp * t.sharp <= seam) for t in tails]
-        if not all(map(len, below)):
+        if (reached := _overlap(task, seam / (task.weight * task.sharp))) is None:
             continue
         # The residual that the neighbours left is known up to a margin beyond the window, where its tile ends.
-        overlap = [max(int(b[0]), 2 * m) for b, m in zip(below, task.psf, strict=True)]
+        overlap = [max(d, 2 * m) for d, m in zip(reached, task.psf, strict=True)]
         beyond = [d + m for d, m in zip(overlap, margin(task.psf), strict=True)]
         passes = max(2, math.ceil(math.log(task.tolerance / REFINED) / math.log(seam)))
         tile = _tile(task, beyond, passes)
         if tile and all(t >= min(2 * b, n) for t, b, n in zip(tile, beyond, task.size, strict=True)):
             reason = f"{why}; {passes} passes over smaller ones should reduce the error below the tolerance"
-            plan = task.plan("refine", reason, tile, overlap, passes)
-            plans.append(_in_passes(task, tails, plan))
+            plans.append(task.plan("refine", reason, tile, overlap, passes))
     return min(plans, key=lambda plan: plan.work) if plans else _whole_or_none(task, why)
 
 
@@ -343,20 +347,6 @@ def _whole_or_none(task: _Task, why: str) -> TilePlan:
         return task.plan("whole", why)
     larger = "a larger λ, a larger tolerance or more memory for a worker would make tiles possible"
     return task.plan("none", f"{why}; {larger}")
-
-
-def _in_passes(task: _Task, tails: Sequence[Reach], plan: TilePlan) -> TilePlan:
-    once = _seam(task, tails, plan)[0]
-    return replace(plan, seam=REFINED * once**plan.passes, seam_once=once)
-
-
-def _seam(task: _Task, tails: Sequence[Reach], plan: TilePlan) -> tuple[float, float]:
-    """Return the largest error and the bound of the seams of a plan, as shares of the range."""
-    cut = [x for x in zip(tails, plan.tile, plan.overlap, plan.shape, strict=True) if x[1] < x[3]]
-    # Beyond its end a tail was not computed, but it is no higher there.
-    sharp = max((float(tail.sharp[min(d, len(tail.sharp) - 1)]) for tail, _, d, _ in cut), default=0.0)
-    bound = sum(tail.bound(t, d) for tail, t, d, _ in cut) if task.safe else math.inf
-    return task.weight * task.sharp * sharp, task.weight * bound
 
 
 def _check_rounding(task: _Task, top: float) -> None:

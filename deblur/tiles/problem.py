@@ -51,9 +51,8 @@ class Recipe:
     psfs : (k, m, n) ndarray
         One PSF, or one for each frame, with as many axes of space as the image has.
     lam : float
-    dtype : str
     options : dict
-        Options of `deblur.reconstruct` that were given, and the boundary of the image.
+        Options of `deblur.reconstruct` that were given, the dtype, and the boundary of the image.
     lam_reason, boundary_reason : str
         Reasons for λ and the boundary.
     linear : bool
@@ -70,7 +69,6 @@ class Recipe:
 
     psfs: np.ndarray
     lam: float
-    dtype: str
     options: Options
     lam_reason: str = ""
     boundary_reason: str = ""
@@ -80,21 +78,25 @@ class Recipe:
     window: tuple[int, ...] = ()
     token: str = field(default_factory=lambda: uuid4().hex)
 
-    def __dask_tokenize__(self) -> str:
-        return self.token
-
     @property
     def boundary(self) -> Boundary:
         """The boundary of the image."""
         return BOUNDARIES[self.options["boundary"]]
 
-    def psf(self, frame: int) -> int:
-        """Return the index of the PSF of that frame."""
-        return frame if len(self.psfs) > 1 else 0
+    @property
+    def psf(self) -> np.ndarray:
+        """The first PSF, which is the only one of the recipe for one frame."""
+        return np.asarray(self.psfs[0])
 
-    def request(self, psf: int, shape: tuple[int, ...], device: Device = CPU) -> Request:
+    def of(self, frame: int) -> Recipe:
+        """Return the recipe for one frame, or itself if all frames have the same PSF."""
+        if len(self.psfs) == 1:
+            return self
+        return replace(self, psfs=self.psfs[frame : frame + 1], token=f"{self.token}-{frame}")
+
+    def request(self, shape: tuple[int, ...], device: Device = CPU) -> Request:
         """Return the checked request for windows of this shape."""
-        return check_request(self.psfs[psf], shape, self.lam, self.options, device, reuse=True)
+        return check_request(self.psf, shape, self.lam, self.options, device, reuse=True)
 
 
 def decide(
@@ -150,7 +152,7 @@ def decide(
         # An iteration that ends early leaves an error, most where pixels are determined by their neighbours alone.
         seam = as_number(seam) * float(np.ptp(samples()) / (abs(samples()).max() or 1.0))
         options["rtol"] = max(1e-13, 0.02 * seam * float(lam) / problem.operator.norm_bound**2)
-    return Recipe(psfs, float(lam), options["dtype"], options, lam_reason, request.boundary_reason, not problem.asked)
+    return Recipe(psfs, float(lam), options, lam_reason, request.boundary_reason, not problem.asked)
 
 
 def _read_boundary(request: Request, psf: np.ndarray, options: Options, corners: np.ndarray) -> Request:
@@ -191,7 +193,7 @@ def _choose_lam(
 
 def of_whole(recipe: Recipe, rule: str, options: Options, image: np.ndarray) -> Recipe:
     """Return the recipe with λ and prior chosen from a whole image (1, c, *space), which is not cut."""
-    choice, prior = _tuned(recipe.psfs[0], image, rule, {**options, "boundary": str(recipe.boundary)})
+    choice, prior = _tuned(recipe.psf, image, rule, {**options, "boundary": str(recipe.boundary)})
     return replace(recipe, lam=choice.lam, lam_reason=choice.reason, options={**recipe.options, "prior": prior})
 
 
@@ -222,21 +224,21 @@ def working_bytes(problem: Problem, shape: tuple[int, ...], method: str) -> int:
     return int(METHODS[method].memory(part))
 
 
-def window_solver(recipe: Recipe, psf: int, shape: tuple[int, ...], device: Device) -> Callable[[Array], Array]:
+def window_solver(recipe: Recipe, shape: tuple[int, ...], device: Device) -> Callable[[Array], Array]:
     """Return a function that restores windows (k, c, M, N) of this shape as images."""
     gpu = False if device.gpu is None else device.gpu
-    deblurrer = Deblurrer(recipe.psfs[psf], shape, recipe.lam, gpu=gpu, **recipe.options)
+    deblurrer = Deblurrer(recipe.psf, shape, recipe.lam, gpu=gpu, **recipe.options)
     return lambda window: deblurrer(window, stack_axis=0, channel_axis=1)
 
 
-def verified(recipe: Recipe, psf: int, f: Array, g: Array, keep: tuple[slice, ...]) -> Solution:
+def verified(recipe: Recipe, f: Array, g: Array, keep: tuple[slice, ...]) -> Solution:
     """Verify the linear formula with `deblur.verify`, in float64, over the part `keep` of windows (c, M, N).
 
     `f` is the scene and `g` its image. `keep` must exclude a `deblur.tiles.reach.margin` at the window's edges, within
     which H and its adjoint are not exact.
     """
     options: Options = {**recipe.options, "dtype": "float64", "boundary": "reflect"}
-    request = check_request(recipe.psfs[psf], f.shape[1:], recipe.lam, options, CPU)
+    request = check_request(recipe.psf, f.shape[1:], recipe.lam, options, CPU)
     f, g = f.astype(np.float64), as_float(g).astype(np.float64)
     if request.options["gamma"] == "srgb":
         f, g = unbent(f), unbent(g)

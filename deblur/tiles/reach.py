@@ -54,9 +54,11 @@ class Reach:
     Parameters
     ----------
     problem : Problem
-        Problem with PSF, λ and regularizer.
-    axis : int
-    lengths : tuple of int
+        Problem with λ and regularizer.
+    psf : array
+        The PSF, whose first axis is that of the tails.
+    origin : sequence of int
+    lengths : sequence of int
         Lengths of the torus on which the kernel is computed.
 
     Attributes
@@ -69,18 +71,22 @@ class Reach:
         max |k̂|, the largest amplification of rounding.
     """
 
-    def __init__(self, problem: Problem, axis: int, lengths: Sequence[int]) -> None:
-        torus, psf, origin = Torus(lengths), problem.blur.psf, problem.blur.origin
+    def __init__(self, problem: Problem, psf: np.ndarray, origin: Sequence[int], lengths: Sequence[int]) -> None:
+        torus = Torus(lengths)
         # A PSF longer than the torus wraps round it, as k does.
         h = torus.spectrum(wound(psf, lengths), [o % n for o, n in zip(origin, lengths, strict=True)])
         spectrum = multiplier(torus, h, problem)
         self.top = float(abs(spectrum).max())
-        k = np.moveaxis(torus.synthesise(spectrum, overwrite=True), axis, 0)
+        k = torus.synthesise(spectrum, overwrite=True)
         # The lines after the middle, and before it. Beyond a quarter of the side, the wrapped part matters.
-        half, last, lines = lengths[axis] // 2, lengths[axis] // 4 + 1, abs(k).reshape(len(k), -1).sum(axis=1)
+        half, last, lines = len(k) // 2, len(k) // 4 + 1, abs(k).reshape(len(k), -1).sum(axis=1)
         sides = (slice(1, half), slice(None, half, -1))
         self.after, self.before = (np.append(np.cumsum(lines[side][::-1])[::-1], 0.0)[:last] for side in sides)
         self.sharp = np.sqrt(np.maximum(*(_field(k[side]) for side in sides)))[:last]
+
+    def tail(self, safe: bool) -> np.ndarray:
+        """Return the L1 tail of the worse side if `safe`, else the sharp prediction."""
+        return np.maximum(self.before, self.after) if safe else self.sharp
 
     def bound(self, tile: int, overlap: int) -> float:
         """Return the largest sum of |k| outside the window along this axis, over all pixels of the tile."""
@@ -172,24 +178,26 @@ def reach(problem: Problem, axis: int, least: float, *, safe: bool) -> Reach:
     safe : bool
         Use a torus of equal sides, on which the L1 tail is a bound.
     """
-    h, origin = problem.blur.psf, problem.blur.origin
+    # Along the first axis of a PSF with moved axes: symmetric PSFs have the same kernel along several axes.
+    h, origin = np.moveaxis(problem.blur.psf, axis, 0), list(problem.blur.origin)
+    origin.insert(0, origin.pop(axis))
     sides = [n for n in (_SIDES if h.ndim < 3 else (128, 256, 512)) if not safe or n**h.ndim <= 2**24]
     if sides[-1] < 2 * max(h.shape):
         raise ValueError(
             f"the reach of a pixel's influence can be computed for PSFs of up to {sides[-1] // 2} pixels along "
-            f"an axis, not for {h.shape}: crop it (deblur.psf.prepare), or restore the image whole"
+            f"an axis, not for {problem.blur.psf.shape}: crop it (deblur.psf.prepare), or restore the image whole"
         )
 
     def tails() -> Reach:
-        for along in (n for n in sides if n >= 2 * h.shape[axis]):
+        for along in (n for n in sides if n >= 2 * len(h)):
             # This many pixels suffice across a long torus, since frequencies there are samples of an integral.
-            wide = [min(along, 128 if h.ndim == 3 else max(512, 2 * m)) for m in h.shape]
-            found = Reach(problem, axis, [along if safe or i == axis else n for i, n in enumerate(wide)])
-            if (np.maximum(found.before, found.after) if safe else found.sharp)[-1] <= least:
+            across = [along if safe else min(along, 128 if h.ndim == 3 else max(512, 2 * m)) for m in h.shape[1:]]
+            found = Reach(problem, h, origin, [along, *across])
+            if found.tail(safe)[-1] <= least:
                 break
         return found
 
     # Cached, since a plan is computed again for another tile or overlap, and for each frame.
-    lam, regularizer = float(problem.lam), problem.regularizer
-    key = ("reach", h.tobytes(), h.shape, *origin, lam, regularizer, axis, float(least), safe)
+    lam, regularizer, alike = float(problem.lam), problem.regularizer, (h / abs(h).max()).round(12)
+    key = ("reach", alike.tobytes(), f"{abs(h).max():.12e}", h.shape, *origin, lam, regularizer, float(least), safe)
     return pool(None).get(key, tails, h.nbytes + 6 * sides[-1])

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..device import Array, Device, asnumpy, get_xp
+from ..device import Array, Device, get_xp
 from ..errors import ConvergenceError, InsufficientMemoryError
 from ..image import as_float
 from ..methods import METHODS
@@ -45,7 +45,7 @@ from ..threads import all_cores
 from .plan import TilePlan
 from .problem import Recipe
 from .reach import margin
-from .windows import Edges, Sides, by_psf, cut, faded, lengths, pads, prepared, restore, within, wrapping
+from .windows import Edges, Sides, cut, faded, lengths, on_device, pads, prepared, restore, within, wrapping
 
 if TYPE_CHECKING:
     from .tiling import Tiling
@@ -101,7 +101,7 @@ def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | i
     for n, t, d, m, e in zip(layout.space, plan.tile, plan.overlap, psf.shape, margin(psf.shape), strict=True):
         first = cut(n, t, max(d + e if d else 0, m))[-many:][0][0]
         where.append([slice(first // 2, first // 2 + n - first)])  # in the middle, as long as the last tiles
-    part = as_float(asnumpy(layout.read(tiling.img, 0, where)))[0, 0].astype(dtype)
+    part = as_float(tiling.window(0, where))[0, 0].astype(dtype)
     part = np.where(np.isfinite(part), part, tiling.samples.mean()).astype(dtype)
     options: Any = {**tiling.recipe.options, "boundary": "periodic"}
     options |= {"memory": 2**62, "workers": tiling.workers}
@@ -134,7 +134,7 @@ def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | i
 
 
 def corrected(
-    recipe: Recipe, image: Array, y: Array | None, frame: int, sides: Sides, trim: Edges, last: bool | None
+    recipe: Recipe, image: Array, y: Array | None, sides: Sides, trim: Edges, last: bool | None
 ) -> tuple[Array, float]:
     """Run one pass over one tile, or restore the tile at once; return the tile and its largest change.
 
@@ -142,9 +142,8 @@ def corrected(
     ----------
     recipe : Recipe
     image, y : (k, c, M, N) arrays
-        The image and y in the window and a `margin` around it (none at the image's border), for frames `frame`,
-        `frame` + 1 ... None stands for y = 0 in the first pass.
-    frame : int
+        The image and y in the window and a `margin` around it (none at the image's border). None stands for y = 0
+        in the first pass.
     sides : ((bool, bool), ...)
     trim : ((int, int), ...)
         Pixels to cut off at either end of each axis: overlap and margin together.
@@ -164,19 +163,17 @@ def corrected(
         If the image contains NaN or infinity.
     """
     if last is None:
-        return restore(recipe, image, frame, sides, trim), 0.0
-    tile, changes = within(image.shape, trim), []
+        return restore(recipe, image, sides, trim), 0.0
+    change, shape = 0.0, image.shape[2:]
 
-    def one(psf: int, frames: slice, g: Array, to: Device) -> Array:
-        shape = g.shape[2:]
-        what = ("refine", psf, sides)
-        solver = prepared(recipe, to, shape, what, lambda: _Pass(recipe.request(psf, shape, to), sides))
-        known = None if y is None else to.xp.asarray(y[frames])
-        out, change = solver(g[frames], known, tile, last)
-        changes.append(change)
+    def one(g: Array, to: Device) -> Array:
+        nonlocal change
+        solver = prepared(recipe, to, shape, ("refine", sides), lambda: _Pass(recipe.request(shape, to), sides))
+        known = None if y is None else to.xp.asarray(y)
+        out, change = solver(g, known, within(shape, trim), last)
         return out
 
-    return by_psf(recipe, image, frame, one), max(changes)
+    return on_device(recipe, image, one), change
 
 
 class _Pass:

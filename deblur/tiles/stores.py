@@ -134,7 +134,7 @@ def path_of(source: Any) -> str:
 
 
 class Reader:
-    """An array that is read as floats (`as_float`); parts that cannot be read are NaN.
+    """An array that is read as floats (`as_float`); OSError names the first chunk that cannot be read.
 
     Parameters
     ----------
@@ -158,40 +158,19 @@ class Reader:
         self._chunks: Any = getattr(array, "shards", None) or getattr(array, "chunks", None) or array.shape
         self.dtype = array.dtype if array.dtype.kind == "f" else np.dtype(dtype or min_float_dtype(array.dtype))
 
-    def _stored(self, at: Sequence[slice]) -> tuple[slice, ...]:
-        """Return a region as indices of the stored array."""
-        spans = [s.indices(n) for s, n in zip(at, self.shape, strict=True)]
-        return tuple(slice(a + w.start, b + w.start) for (a, b, _), w in zip(spans, self.where, strict=True))
-
     def __getitem__(self, at: tuple[slice, ...]) -> Any:
-        region = self._stored(at)
-        with suppress(OSError):
-            return self._read(region)
-        out = np.full([s.stop - s.start for s in region], np.nan, self.dtype)
-        for _, part in self._parts(region):
-            with suppress(OSError):
-                out[tuple(slice(p.start - s.start, p.stop - s.start) for p, s in zip(part, region))] = self._read(part)
-        return out
-
-    def _read(self, at: tuple[slice, ...]) -> np.ndarray:
-        read = as_float(read_part(self._array, at, self._name))
+        spans = [s.indices(n) for s, n in zip(at, self.shape, strict=True)]
+        region = tuple(slice(a + w.start, b + w.start) for (a, b, _), w in zip(spans, self.where, strict=True))
+        try:
+            read = as_float(read_part(self._array, region, self._name))
+        except OSError:
+            for place in _chunks_in(region, self._chunks) if hasattr(self._array, "chunks") else ():
+                each = zip(place, self._chunks, region, strict=True)
+                part = tuple(slice(max(s.start, i * c), min(s.stop, i * c + c)) for i, c, s in each)
+                key = self._array.metadata.encode_chunk_key(place)
+                read_part(self._array, part, f"chunk {key} of {self._name}")
+            raise
         return read.astype(self.dtype, copy=False) / self.dtype.type(self._unit)
-
-    def _parts(self, region: tuple[slice, ...]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-        """Yield, for each chunk of a region, its place among the chunks and its part of the region."""
-        for place in _chunks_in(region, self._chunks):
-            spans = zip(place, self._chunks, region, strict=True)
-            yield place, tuple(slice(max(s.start, i * c), min(s.stop, i * c + c)) for i, c, s in spans)
-
-    def trouble(self, region: Sequence[slice]) -> str:
-        """Return the first chunk of a region that cannot be read, with the reason; empty if there is none."""
-        for place, part in self._parts(self._stored(region)):
-            try:
-                self._read(part)
-            except OSError as error:
-                named = hasattr(self._array, "chunks")
-                return f"chunk {self._array.metadata.encode_chunk_key(place)} of {error}" if named else str(error)
-        return ""
 
 
 class StoredTiff:

@@ -32,11 +32,11 @@ from .options import PlanOptions, TileOptions, parted
 from .plan import TilePlan
 from .refining import MORE_PASSES
 from .stores import ATTRIBUTE, Reader, Source
-from .tiling import Tiling, region_in_words, solved
-from .windows import Edges, surroundings
+from .tiling import Tiling, region_in_words
+from .windows import Edges
 
 #: Errors that end one tile, but not the others.
-_FAILURES = (ValueError, ArithmeticError, RuntimeError)
+_FAILURES = (ValueError, ArithmeticError, RuntimeError, OSError)
 _writing = partial(naming, then="every written chunk is whole, and the same call goes on once there is room")
 
 
@@ -285,22 +285,17 @@ class _Run:
 
         An array is removed once the next one is complete, so a second start finds the last complete one.
         """
-        passes = self.tiling.plan.passes
-        if passes == 1 or not stores.missing(self.output):
-            return None
-        numbers = [n for n in range(1, passes) if (folder / str(n)).exists()]
-        there = {n: open_store(str(folder / str(n)), "r+") for n in numbers}
+        passes = self.tiling.plan.passes if stores.missing(self.output) else 1
+        paths = [str(folder / str(number)) for number in range(passes)]
+        there = {n: open_store(path, "r+") for n, path in enumerate(paths) if os.path.exists(path)}
         first = max((n for n, array in there.items() if not stores.missing(array)), default=0)
-        y = there.get(first)
-        for number in range(first, passes - 1):
-            into = there.get(number + 1)
-            if into is None:
-                with _writing(path := str(folder / str(number + 1))):
-                    into = stores.created_for_pass(path, self.output)
-            self.restored(into, y, number)
-            shutil.rmtree(folder / str(number), ignore_errors=True)
-            y = into
-        return y
+        for number in range(first + 1, passes):
+            if number not in there:
+                with _writing(paths[number]):
+                    there[number] = stores.created_for_pass(paths[number], self.output)
+            self.restored(there[number], there.get(number - 1), number - 1)
+            shutil.rmtree(paths[number - 1], ignore_errors=True)
+        return there.get(passes - 1)
 
     def restored(self, output: Any, y: Any, number: int) -> tuple[int, int, list[Failure], float]:
         """Return the numbers of written and of earlier tiles, the failures, and the largest change of pass `number`."""
@@ -338,17 +333,15 @@ class _Run:
 
 
 class _Writer:
-    """Restores a tile and writes it. It holds few parts of a `Tiling`, since it is sent with tasks."""
+    """Restores a tile and writes it. It is sent with tasks, and a `Tiling` then leaves the image behind."""
 
     def __init__(self, tiling: Tiling, number: int, output: Any, readers: list[Reader], unit: float) -> None:
-        passes = tiling.plan.passes
-        self.recipe, self.layout, self.cuts, self.beyond = tiling.recipe, tiling.layout, tiling.cuts, tiling.beyond
-        self.last = number == passes - 1 if passes > 1 else None
+        self.tiling, self.last = tiling, tiling.last(number)
         self.output, self.readers, self.unit = output, readers, 1.0 if self.last is False else unit
 
     def region(self, frames: tuple[int, int], tile: Edges) -> tuple[slice, ...]:
         """Return the index in the output of a tile of some frames."""
-        return self.layout.at(frames[0], [slice(*span) for span in tile], frames[1])
+        return self.tiling.layout.at(frames[0], [slice(*span) for span in tile], frames[1])
 
     def run(self, frames: tuple[int, int], tile: Edges) -> tuple[list[Failure], float]:
         """Restore a tile of some frames and write it; return its failures and its largest change.
@@ -356,33 +349,24 @@ class _Writer:
         After a failure, each frame is tried separately. A tile is left alone if it was written already, by a worker
         that was lost before it could report.
         """
-        (first, count), region = frames, self.region(frames, tile)
+        (first, count), region, tiling = frames, self.region(frames, tile), self.tiling
         if not stores.missing(self.output, region):
             return [], 0.0
         try:
-            f, change = solved(self.recipe, self.layout, self.readers, frames, tile, self.beyond, self.last)
+            f, change = tiling.solve(self.readers, frames, tile, last=self.last)
             f = asnumpy(f * f.dtype.type(self.unit))
         except _FAILURES as error:
             if self.last is not False:
                 if count > 1:
                     return [failure for i in range(count) for failure in self.run((first + i, 1), tile)[0]], 0.0
-                frame = (region[axis].start for axis in self.layout.stack)
-                place = (cuts.index(span) for cuts, span in zip(self.cuts, tile, strict=True))
-                why = self._unreadable(first, tile) or str(error) or type(error).__name__
-                return [Failure((*frame, *place), tile, why)], 0.0
+                frame = (region[axis].start for axis in tiling.layout.stack)
+                place = (cuts.index(span) for cuts, span in zip(tiling.cuts, tile, strict=True))
+                return [Failure((*frame, *place), tile, str(error) or type(error).__name__)], 0.0
             # The last pass fails, too; until then these pixels have no effect.
             f, change = np.zeros([s.stop - s.start for s in region]), 0.0
         with _writing(stores.path_of(self.output)):
-            self.layout.put(self.output, region, f)
+            tiling.layout.put(self.output, region, f)
         return [], change
-
-    def _unreadable(self, frame: int, tile: Edges) -> str:
-        """Return in words the first chunk under a tile's window that cannot be read; empty if there is none."""
-        where = surroundings(tile, self.beyond, self.layout.space, self.recipe.boundary.wraps)[0]
-        for reader, *span in itertools.product(self.readers, *where):
-            if trouble := reader.trouble(self.layout.at(frame, span)):
-                return trouble
-        return ""
 
 
 def _each(

@@ -25,7 +25,7 @@ from . import refining
 from .checks import measured, with_measured_overlap, with_seam
 from .options import PlanOptions, TileOptions, parted
 from .plan import TilePlan, plan_tiles
-from .problem import Recipe, decide, of_whole
+from .problem import decide, of_whole
 from .reach import margin
 from .windows import cut, surroundings
 
@@ -56,15 +56,13 @@ class Layout(Axes):
 
     def read(self, img: Any, frame: int, where: Sequence[Sequence[slice]], count: int = 1) -> Array:
         """Return a window of `count` frames, (count, colours, *space), as stored, from spans along each axis."""
-        parts = []
-        for at in itertools.product(*where):
-            found = img[self.at(frame, at, count)]
-            found = found.compute() if hasattr(found, "compute") else found
-            parts.append(self.split(found if is_cupy(found) else np.asarray(found)))
-        for axis, spans in zip(range(-1, -1 - len(where), -1), reversed(where), strict=True):
-            if (n := len(spans)) > 1:
-                parts = [get_xp(parts[0]).concatenate(parts[i : i + n], axis) for i in range(0, len(parts), n)]
-        return parts[0]
+        for axis, spans in enumerate(where):
+            if len(spans) > 1:
+                parts = [self.read(img, frame, [*where[:axis], [span], *where[axis + 1 :]], count) for span in spans]
+                return get_xp(parts[0]).concatenate(parts, axis - len(where))
+        found = img[self.at(frame, [span for [span] in where], count)]
+        found = found.compute() if hasattr(found, "compute") else found
+        return self.split(found if is_cupy(found) else np.asarray(found))
 
     def put(self, out: Any, at: tuple[slice, ...], frames: Array) -> None:
         """Write frames (k, colours, *space) to their place in an array with the axes of the image."""
@@ -111,6 +109,7 @@ class Tiling:
     def __init__(self, img: Any, psf: Array, lam: float | str = "auto", **options: Unpack[TileOptions]) -> None:
         given, rest = parted(options, TileOptions)
         self.img = img = img if hasattr(img, "shape") else unwrapped(img, "the image")
+        self._unreadable = ""
         self.workers = given.pop("workers") or cores()
         h = asnumpy(check_psf([*map(asnumpy, psf)] if isinstance(psf, list) else psf, axes=(1, 2, 3, 4)))
         self.layout = layout = Layout(img.shape, h.ndim, given.pop("channel_axis"), given.pop("stack_axis"))
@@ -157,7 +156,7 @@ class Tiling:
         if plan.answer == "whole" and layout.frames == 1:
             self.workers, self.recipe = 1, replace(self.recipe, threads=None)
             if automatic:
-                image = asnumpy(layout.read(img, 0, [[slice(n)] for n in layout.space]))
+                image = self.window(0, [[slice(0, n)] for n in layout.space])
                 if np.isfinite(image).all():  # λ is then chosen from the whole image
                     self.recipe = of_whole(self.recipe, str(lam), rest, image)
                     self.lam, self.lam_reason = self.recipe.lam, self.recipe.lam_reason
@@ -178,10 +177,14 @@ class Tiling:
             self.lam *= 10
             self.lam_reason = f"{chosen}; raised to {self.lam:.3g}, with which tiles reach the tolerance"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what solves tiles: tasks carry it to other processes, without the image."""
+        return {"recipe": self.recipe, "layout": self.layout, "plan": self.plan}
+
     @property
     def cuts(self) -> tuple[list[tuple[int, int]], ...]:
         """First pixel and one past the last of the tiles along each axis."""
-        each = zip(self.layout.space, self.plan.tile, self.beyond, self._psf_shape, strict=True)
+        each = zip(self.layout.space, self.plan.tile, self.beyond, self.recipe.psf.shape, strict=True)
         return tuple(cut(n, t, max(d, h)) for n, t, d, h in each)
 
     @property
@@ -195,7 +198,16 @@ class Tiling:
         for n, m in zip(self.layout.space, self._psf_shape, strict=True):
             side = min(n // 2, max(self.side, 4 * m))
             where.append([slice(0, side), slice(n - side, n)] if side else [slice(0, n)])
-        return asnumpy(self.layout.read(self.img, 0, where))
+        return self.window(0, where)
+
+    def window(self, frame: int, where: Sequence[Sequence[slice]]) -> np.ndarray:
+        """Return a window of the image, (1, colours, *space), as stored; NaN if a part of it cannot be read."""
+        try:
+            return asnumpy(self.layout.read(self.img, frame, where))
+        except OSError as error:  # the tiles there will fail
+            self._unreadable = str(error)
+        sides = [sum(span.stop - span.start for span in spans) for spans in where]
+        return np.full((1, self.layout.colours, *sides), np.nan)
 
     @cached_property
     def samples(self) -> np.ndarray:
@@ -205,17 +217,17 @@ class Tiling:
         found = []
         for frame, corner in layout.spread(9, side):
             window = [[slice(c, c + s)] for c, s in zip(corner, side, strict=True)]
-            found.append(as_float(asnumpy(layout.read(self.img, frame, window))))
+            found.append(as_float(self.window(frame, window)))
         stack = np.concatenate(found)
-        finite = np.isfinite(stack)
-        some, whole = (of(finite.reshape(len(stack), -1), axis=1) for of in (np.any, np.all))
-        if not some.any():
-            why = getattr(self.img, "trouble", lambda region: "")([slice(0, n) for n in layout.shape])
-            raise ValueError(why or f"the {len(stack)} windows of the sample hold only NaN or infinite values")
+        whole = np.isfinite(stack).reshape(len(stack), -1).all(axis=1)
         if whole.any():
             return stack[whole]
-        pairs = zip(stack[some], finite[some], strict=True)  # pixels that are not finite get the others' median
-        return np.stack([np.where(ok, p, np.median(p[ok])) for p, ok in pairs])
+        # Pixels that are not finite get the others' median.
+        some = [np.where(ok, x, np.median(x[ok])) for x in stack if (ok := np.isfinite(x)).any()]
+        if not some:
+            why = f"the {len(stack)} windows of the sample hold only NaN or infinite values"
+            raise ValueError(self._unreadable or why)
+        return np.stack(some)
 
     @property
     def together(self) -> int:
@@ -234,7 +246,7 @@ class Tiling:
     @property
     def beyond(self) -> tuple[int, ...]:
         """Pixels that are read beyond a tile: its overlap and, if it is refined, a margin for its residual."""
-        each, several = zip(self.plan.overlap, margin(self._psf_shape), strict=True), self.plan.passes > 1
+        each, several = zip(self.plan.overlap, margin(self.recipe.psf.shape), strict=True), self.plan.passes > 1
         return tuple(d + m if d and several else d for d, m in each)
 
     def measure(self) -> list[float]:
@@ -267,9 +279,22 @@ class Tiling:
             return lazily(self, img)
         return refining.refined(self, img) if self.plan.passes > 1 else self.mapped(img)[0]
 
-    def solve(self, img: Any, frame: int, tile: Any, overlap: Sequence[int]) -> Array:
-        """Return one tile of one frame, (1, colours, *space), which sees `overlap` pixels around it."""
-        return solved(self.recipe, self.layout, [img], (frame, 1), tile, overlap)[0]
+    def last(self, number: int) -> bool | None:
+        """Return whether the pass of this number is the last of several; None if there is one pass."""
+        return number == self.plan.passes - 1 if self.plan.passes > 1 else None
+
+    def solve(
+        self, images: Sequence[Any], frames: tuple[int, int], tile: Any, overlap: Any = None, last: bool | None = None
+    ) -> tuple[Array, float]:
+        """Return a tile of `frames`, (first, number), and its change, from the image and, after a first pass, y.
+
+        Both are arrays that can be sliced. Frames that are solved together have one PSF. The tile sees `overlap`
+        pixels around it, by default the planned ones. See `deblur.tiles.refining.corrected`.
+        """
+        recipe, layout = self.recipe.of(frames[0]), self.layout
+        where, sides, trim = surroundings(tile, overlap or self.beyond, layout.space, recipe.boundary.wraps)
+        image, *known = (layout.read(each, frames[0], where, frames[1]) for each in images)
+        return refining.corrected(recipe, image, known[0] if known else None, sides, trim, last)
 
     def mapped(self, img: Any, y: Any = None, last: bool | None = None) -> tuple[Any, float]:
         """Return all tiles of an array like the image, solved by threads, and the largest change of a tile."""
@@ -279,7 +304,7 @@ class Tiling:
         def one(place: tuple[int, Any]) -> float:
             frame, tile = place
             try:
-                f, change = solved(self.recipe, layout, images, (frame, 1), tile, self.beyond, last)
+                f, change = self.solve(images, (frame, 1), tile, last=last)
             except ValueError as error:
                 raise ValueError(f"the tile of {region_in_words(tile)}: {error}") from None
             layout.put(out, layout.at(frame, [slice(*span) for span in tile]), f)
@@ -287,19 +312,6 @@ class Tiling:
 
         with ThreadPoolExecutor(self.workers) as threads:
             return out, max(threads.map(one, itertools.product(range(layout.frames), self.tiles)))
-
-
-def solved(
-    recipe: Recipe, layout: Layout, images: Sequence[Any], frames: tuple[int, int], tile: Any, overlap: Any,
-    last: bool | None = None,
-) -> tuple[Array, float]:  # fmt: skip
-    """Return a tile of `frames`, (first, number), and its change, from the image and, after a first pass, y.
-
-    Both are arrays that can be sliced. See `deblur.tiles.refining.corrected`.
-    """
-    where, sides, trim = surroundings(tile, overlap, layout.space, recipe.boundary.wraps)
-    image, *known = (layout.read(each, frames[0], where, frames[1]) for each in images)
-    return refining.corrected(recipe, image, known[0] if known else None, frames[0], sides, trim, last)
 
 
 def region_in_words(region: Sequence[tuple[int, int]]) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -69,16 +69,15 @@ def surroundings(
     return where, tuple(sides), tuple(trim)
 
 
-def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: Edges) -> Array:
+def restore(recipe: Recipe, window: Array, at_border: Sides, trim: Edges) -> Array:
     """Return the tile of a window.
 
     Parameters
     ----------
     recipe : Recipe
     window : (k, c, M, N) array
-        The image in the window, with its colours, for frames `frame`, `frame` + 1 ... Integers are scaled as in
+        The image in the window, with its colours, for k frames of one PSF. Integers are scaled as in
         `deblur.reconstruct`.
-    frame : int
     at_border : ((bool, bool), ...)
         Whether the first and the last pixel along each axis belong to the image's border.
     trim : ((int, int), ...)
@@ -97,19 +96,18 @@ def restore(recipe: Recipe, window: Array, frame: int, at_border: Sides, trim: E
     shape, tile = window.shape[2:], within(window.shape, trim)
     inside = not any(map(any, at_border)) or recipe.boundary.wraps
 
-    def solved(psf: int, frames: slice, image: Array, device: Device) -> Array:
-        image = image[frames]
-        strips = [] if inside else _strips(recipe.psfs[psf].shape, shape, at_border, trim)
-        by = None if strips is None else _filter(recipe, psf, shape, at_border, device)
+    def solved(image: Array, device: Device) -> Array:
+        strips = [] if inside else _strips(recipe.psf.shape, shape, at_border, trim)
+        by = None if strips is None else _filter(recipe, shape, at_border, device)
         if by is None:
-            return _solver(recipe, psf, shape, at_border, device)(image)[tile]
+            return _solver(recipe, shape, at_border, device)(image)[tile]
         f = by(image)[tile]
         for where, into in strips or []:
             part = image[where]
-            f[into] = _solver(recipe, psf, part.shape[2:], at_border, device)(part)[within(part.shape, trim)]
+            f[into] = _solver(recipe, part.shape[2:], at_border, device)(part)[within(part.shape, trim)]
         return f
 
-    return by_psf(recipe, window, frame, solved)
+    return on_device(recipe, window, solved)
 
 
 def _strips(
@@ -143,11 +141,10 @@ def within(shape: Sequence[int], trim: Edges) -> tuple[Any, ...]:
     return (..., *(slice(first, n - last) for n, (first, last) in zip(shape[-len(trim) :], trim, strict=True)))
 
 
-def by_psf(recipe: Recipe, window: Array, frame: int, solve: Callable[[int, slice, Array, Device], Array]) -> Array:
-    """Return the results of `solve` for a window's frames: all at once, or one by one if each has its own PSF.
+def on_device(recipe: Recipe, window: Array, solve: Callable[[Array, Device], Array]) -> Array:
+    """Return the result of `solve` for a window, on the device of the window.
 
-    `solve` takes the index of the PSF, the frames as a slice, the window as floats on the solving device, and
-    that device. The result is returned on the device of the window.
+    `solve` takes the window as floats on the solving device, and that device.
     """
     device = Device.of(window)
     to = device if device != CPU else Device.named(recipe.device)
@@ -156,11 +153,9 @@ def by_psf(recipe: Recipe, window: Array, frame: int, solve: Callable[[int, slic
             native = np.ascontiguousarray(window, window.dtype.newbyteorder("="))
             window = to.xp.empty(native.shape, native.dtype)
             window.set(native)
-        image = as_float(window).astype(recipe.dtype, copy=False)
+        image = as_float(window).astype(recipe.options["dtype"], copy=False)
         check_finite(image, "the image")
-        each = [slice(i, i + 1) for i in range(len(image))] if len(recipe.psfs) > 1 else [slice(None)]
-        parts = [solve(recipe.psf(frame + i), frames, image, to) for i, frames in enumerate(each)]
-        out = to.xp.ascontiguousarray(parts[0] if len(parts) == 1 else to.xp.concatenate(parts))
+        out = to.xp.ascontiguousarray(solve(image, to))
         return out if device == to else out.get(out=staging(out.shape, out.dtype))
 
 
@@ -168,22 +163,20 @@ def prepared(
     recipe: Recipe, device: Device, shape: Sequence[int], what: tuple[Any, ...], make: Callable[[], Any]
 ) -> Any:
     """Return `make()` for windows of this shape on a device, computed once in a process and cached."""
-    nbytes = 4 * math.prod(shape) * np.dtype(recipe.dtype).itemsize
+    nbytes = 4 * math.prod(shape) * np.dtype(recipe.options["dtype"]).itemsize
     return pool(device.gpu).get(("tiles", recipe.token, tuple(shape), *what), make, nbytes)
 
 
-def _solver(
-    recipe: Recipe, psf: int, shape: tuple[int, ...], at_border: Sides, device: Device
-) -> Callable[[Array], Array]:
+def _solver(recipe: Recipe, shape: tuple[int, ...], at_border: Sides, device: Device) -> Callable[[Array], Array]:
     """Return a function that solves windows of this kind as images, cached."""
-    wraps, dark = recipe.boundary.wraps, _request(recipe, psf, shape, device).dark
+    wraps, dark = recipe.boundary.wraps, _request(recipe, shape, device).dark
     if not (wraps or dark):  # the boundary continues the image as windows are continued
         at_border = ((True, True),) * len(shape)
-    room = pads(recipe.psfs[psf].shape, shape, at_border, wraps)
+    room = pads(recipe.psf.shape, shape, at_border, wraps)
 
     def make() -> Callable[[Array], Array]:
         wide: Any = tuple(n + sum(p) for n, p in zip(shape, room, strict=True))
-        restored = window_solver(recipe, psf, wide, device)
+        restored = window_solver(recipe, wide, device)
 
         def solve(window: Array) -> Array:
             f = restored(faded(window, room) if dark else wrapped(window, wide))
@@ -191,27 +184,27 @@ def _solver(
 
         return solve
 
-    return prepared(recipe, device, shape, (psf, at_border), make)
+    return prepared(recipe, device, shape, (at_border,), make)
 
 
-def _request(recipe: Recipe, psf: int, shape: tuple[int, ...], device: Device) -> Request:
-    """Return the request for windows of any shape with this PSF, cached."""
-    return prepared(recipe, device, (), (psf,), lambda: recipe.request(psf, shape, device))
+def _request(recipe: Recipe, shape: tuple[int, ...], device: Device) -> Request:
+    """Return the request for windows of any shape, cached."""
+    return prepared(recipe, device, (), (), partial(recipe.request, shape, device))
 
 
 def _filter(
-    recipe: Recipe, psf: int, shape: tuple[int, ...], at_border: Sides, device: Device
+    recipe: Recipe, shape: tuple[int, ...], at_border: Sides, device: Device
 ) -> Callable[[Array], Array] | None:
     """Return a function that filters windows of this kind, cached; None if the restoration is not a filter."""
-    request = _request(recipe, psf, shape, device)
+    request = _request(recipe, shape, device)
     problem = request.problem
     if problem.asked or problem.inverse or request.options["gamma"] == "srgb" or request.method not in ("auto", "fft"):
         return None
     if min(shape) <= 2 * PRIOR_REACH:
         return None
     sides = at_border if problem.operator.boundary.wraps else ((False, False),) * len(shape)
-    of_torus = lengths(recipe.psfs[psf].shape, shape, sides, recipe.window)
-    return prepared(recipe, device, of_torus, (psf,), lambda: _by_kernel(request, Torus(of_torus, device)))
+    of_torus = lengths(recipe.psf.shape, shape, sides, recipe.window)
+    return prepared(recipe, device, of_torus, ("filter",), lambda: _by_kernel(request, Torus(of_torus, device)))
 
 
 def pads(psf: Sequence[int], shape: Sequence[int], at_border: Sides, wraps: bool) -> Edges:

@@ -250,16 +250,16 @@ def test_what_makes_no_sense_is_refused_before_any_work(error, match, given):
 def test_no_window_takes_more_memory_than_planned(boundary, prior, rng):
     n, inside = 512, ((False, False), (False, False))
     options = {"boundary": boundary, "dtype": "float32", "prior": prior}
-    recipe = Recipe(psf.disk(5)[None], 1e-2, "float32", options)
+    recipe = Recipe(psf.disk(5)[None], 1e-2, options)
     plan = plan_tiles(psf.disk(5), 1e-2, HUGE, tile=n - 64, overlap=32, memory=2**30, **options)
     windows = [(inside, n, ((32, 32), (32, 32)))]
     if boundary != "periodic":
         windows.append((((True, False), (True, False)), n - 32, ((0, 32), (0, 32))))
     for at_frame, side, trim in windows:
         window = rng.random((1, 1, side, side), np.float32)
-        restore(recipe, window[..., :200, :200], 0, at_frame, trim)  # what is imported and kept by then
+        restore(recipe, window[..., :200, :200], at_frame, trim)  # what is imported and kept by then
         tracemalloc.start()
-        restore(recipe, window, 0, at_frame, trim)
+        restore(recipe, window, at_frame, trim)
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert most + window.nbytes <= plan.bytes
