@@ -21,7 +21,7 @@ import numpy as np
 
 from ..device import Array, get_fft, get_xp
 from ..errors import check_callback
-from .arguments import EPS, as_image, as_psf, as_real, as_whole, from_double
+from .arguments import EPS, as_image, as_like, as_psf, as_real, as_whole, from_double
 from .transfer import filtered, psf2otf, window
 
 
@@ -278,9 +278,9 @@ class _Scene(_Estimate):
         self.first, self.image, xp = as_image(self.first, "img")
         self.dtype = dtype = self.first.dtype
         scale = float(np.iinfo(dtype).max) - np.iinfo(dtype).min if dtype.kind in "iu" else 1.0
-        self.weight = _like_image(weight, "weight", 1.0, self.image)
-        self.damping = _like_image(dampar, "dampar", 0.0, self.image) / scale
-        self.background = _like_image(readout, "readout", 0.0, self.image) / scale
+        self.weight = as_like(1.0 if weight is None else weight, "weight", self.image)
+        self.damping = as_like(0.0 if dampar is None else dampar, "dampar", self.image) / scale
+        self.background = as_like(0.0 if readout is None else readout, "readout", self.image) / scale
         if not bool((self.weight > 0).any()):
             raise ValueError("weight is zero everywhere: no pixel is left to restore the image from")
         self.weighted = xp.maximum(self.weight * (self.image + self.background), 0)
@@ -299,16 +299,6 @@ class _Scene(_Estimate):
 def _lucy(point: Array, ratio: Array, sensitivity: Array) -> Array:
     """Return the step from `point`; ratio and sensitivity are already projected back."""
     return get_xp(point).maximum(point * ratio / (sensitivity + math.sqrt(EPS)), 0)
-
-
-def _like_image(value: Any, name: str, default: float, image: Array) -> Array:
-    """Return a number, or an array with the shape of the image, as a non-negative array with that shape."""
-    a = as_real(default if value is None else value, name, image)
-    if a.size == 1:
-        a = get_xp(image).full(image.shape, float(a.item()))
-    if a.shape != image.shape or bool((a < 0).any()):
-        raise ValueError(f"{name} must be a number >= 0, or an array of them of the image's shape {image.shape}")
-    return a
 
 
 def _binned(x: Array, axes: Sequence[int], by: int) -> Array:
