@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from . import image
 from .errors import check_choice, naming
-from .image import read
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ def info(name: str) -> ImageInfo:
     table = _table()
     check_choice(name, table, "sample image")
     *words, shape = table[name]
-    sums = dict(line.split()[::-1] for line in _read(_folder() / "SHA256SUMS").decode().splitlines())
+    sums = dict(line.split()[::-1] for line in content_of(_folder() / "SHA256SUMS").decode().splitlines())
     fields: list[Any] = [*words, tuple(map(int, shape.split(" x "))), sums[f"{name}.png"]]
     return ImageInfo(*fields)
 
 
 def _table() -> dict[str, list[str]]:
     """Return the rows of the table in README.md, by their first cell."""
-    lines = _read(_folder() / "README.md").decode().splitlines()
+    lines = content_of(_folder() / "README.md").decode().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     return {row[0]: row for row in rows[1:]}
 
@@ -112,17 +112,17 @@ def load(name: str) -> np.ndarray:
     OSError
         If the file is missing or cannot be read.
     """
-    expected = info(name).sha256
     path = _folder() / f"{name}.png"
-    found = hashlib.sha256(_read(path)).hexdigest()
-    if found != expected:
-        raise ValueError(
-            f"{path} is damaged or was changed: its SHA-256 is {found}, not {expected}; restore the file "
-            "(git checkout data/) or install deblur-toolkit again"
-        )
-    return read(path)
+    content_of(path, info(name).sha256)
+    return image.read(path)
 
 
-def _read(path: Path) -> bytes:
-    with naming(path, "cannot be read", "install deblur-toolkit again, or restore the file (git checkout data/)"):
-        return path.read_bytes()
+def content_of(path: Path, sha256: str | None = None) -> bytes:
+    """Return the content of a file of deblur; raise OSError if it cannot be read, ValueError for another SHA-256."""
+    again = "install deblur-toolkit again, or restore the file from git"
+    with naming(path, "cannot be read", again):
+        content = path.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if sha256 not in (None, found):
+        raise ValueError(f"{path} is damaged or was changed: its SHA-256 is {found}, not {sha256}; {again}")
+    return content

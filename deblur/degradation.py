@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from .device import Array, as_real, asnumpy, check_finite, get_xp, unwrapped
-from .errors import check_axis, check_choice, check_number, generator
+from .errors import check_choice, check_number, generator
+from .frames import Axes
 from .image import as_float
-from .image.arrays import looks_coloured
 from .operators.blur import Blur
 from .operators.boundary import get_boundary
 from .operators.matrix import SPACES, check_psf
@@ -31,13 +31,14 @@ def degrade(
     boundary: str = "zero",
     origin: Sequence[int] | None = None,
     channel_axis: int | None = None,
+    stack_axis: int | None = None,
     seed: int | np.random.Generator | None = None,
 ) -> Array:
     """Blur an image and add noise.
 
     Parameters
     ----------
-    image : (M, N) array, or with a channel axis one dimension more
+    image : (M, N) array, with one dimension more for each of `channel_axis` and `stack_axis`
         The sharp scene, NumPy or CuPy. Integers are scaled to [0, 1] as
         `deblur.image.as_float` does. A 1-D PSF needs a line, a 3-D PSF a volume.
     psf : (m, n) array
@@ -57,8 +58,10 @@ def degrade(
     origin : tuple of int, optional
         Index of the PSF's centre, as for `deblur.Blur`.
     channel_axis : int, optional
-        The axis of colours or frames. Each is blurred separately and gets independent noise. Without it, an image
+        The axis of the colours. Each is blurred separately and gets independent noise. Without it, an image
         (M, N, 3) is colour.
+    stack_axis : int, optional
+        The axis of the frames, which are treated in the same way.
     seed : int, numpy.random.Generator or None
         The same seed gives the same noise on the CPU and on the GPU, since the
         noise is drawn on the host. None gives different noise at each call.
@@ -84,29 +87,16 @@ def degrade(
     and above 1 occur; clip them to imitate a file of integers.
     """
     kind, amount = _check_noise(noise, level)
-    xp = get_xp(image)
     psf = asnumpy(unwrapped(psf, "psf"))  # Blur keeps it on the host
     image = as_real(as_float(image), "the image")
-    check_psf(psf, axes=SPACES)
-    if psf.ndim == 2 and channel_axis is None and looks_coloured(image.shape) and image.shape[2] == 3:
-        channel_axis = 2
-    axes = psf.ndim + (channel_axis is not None)
-    if image.ndim != axes:
-        more = "; give channel_axis=-1 for colour, 0 for a stack, or a PSF of three axes for a volume"
-        hint = more if (axes, image.ndim) == (2, 3) else ""
-        named = "" if channel_axis is None else " and a channel axis"
-        raise ValueError(
-            f"psf of shape {psf.shape}{named} needs an image of {axes} axes, not shape {image.shape}{hint}"
-        )
-    if channel_axis is not None:
-        check_axis(channel_axis, axes, "channel_axis")
+    axes = Axes(image.shape, channel_axis, stack_axis, check_psf(psf, axes=SPACES).ndim)
+    if channel_axis is None and axes.colours == 4:
+        raise ValueError("the fourth channel of an image is its opacity: leave it out, or blur it (channel_axis=-1)")
     if image.size == 0:
         raise ValueError(f"the image holds no pixels (shape {image.shape})")
     check_finite(image, "image")
-    scene = image if channel_axis is None else xp.moveaxis(image, channel_axis, 0)
-    rng = generator(seed)
-    noisy = with_noise(_blur(scene, psf, boundary, origin), kind, amount, rng).astype(image.dtype, copy=False)
-    return noisy if channel_axis is None else xp.moveaxis(noisy, 0, channel_axis)
+    noisy = with_noise(_blur(axes.split(image), psf, boundary, origin), kind, amount, generator(seed))
+    return axes.joined(noisy.astype(image.dtype, copy=False))
 
 
 def _check_noise(noise: float | str, level: float | None) -> tuple[str, float]:

@@ -7,7 +7,7 @@ file. Imports only point down this list:
 ``command``          the arguments of ``deblur compare``, its progress bar, its files
 ``running``          `run` runs every method on every case; `Comparison` has the results and their output
 ``page`` (``.html``) one HTML page: summary, cases, pictures, plots, record; tables for a notebook
-``tables``           the columns, the order of the rows; tables for the terminal, Markdown and CSV
+``tables`` (``.md``) the columns, the order of the rows; tables for the terminal, Markdown and CSV
 ``scoring``          runs, verifies, times and measures one method on one case; time limit, peak memory
 ``store``            the pictures of a row, in 8 bits; the folder that keeps each completed row
 ``adapters/``        the methods: `own` for deblur's, one small file for each other package

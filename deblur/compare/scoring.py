@@ -29,6 +29,7 @@ import numpy as np
 import scipy
 
 from .. import metrics
+from ..device import as_real, check_finite
 from ..errors import MethodError
 from ..operators.blur import Blur
 from ..plot import cumulative_periodogram, thinned
@@ -130,13 +131,12 @@ def _scored(row: Row, entrant: Entrant, case: Case, task: Task, settings: Settin
     with time_limit(limit, "restoring"):  # the warm-up
         answer, first = _run(entrant, task, row.value, watch)
     row.history = [row.history[i] for i in thinned(len(row.history), 200)]
-    picture = np.asarray(answer.image, dtype=np.float64)
     row.iterations, row.residual, row.note = answer.iterations, answer.residual, answer.note
-    residual = measure(row, case, picture)
+    residual = measure(row, case, answer.image)
     _timed(row, entrant, task, settings, first)
     if settings.memory and sum(first) <= settings.time_limit / 4:
         row.peak_bytes = peak_bytes(lambda: entrant.prepare(task, setting.value)(task.blurred.copy()))
-    return shown(row.key, case, picture, residual)
+    return shown(row.key, case, answer.image, residual)
 
 
 def _with_boundary(row: Row, entrant: Entrant, task: Task, settings: Settings) -> Task:
@@ -161,17 +161,13 @@ def _run(
     middle = time.perf_counter()
     answer = solver(g)
     end = time.perf_counter()
-    picture = np.asarray(answer.image)
+    picture = as_real(answer.image, "its answer", np.float64)
     if picture.shape != task.blurred.shape:
         raise ValueError(f"it returned shape {picture.shape} for a picture of shape {task.blurred.shape}")
-    if picture.dtype.kind not in "biuf":
-        raise TypeError(f"it returned {picture.dtype}, not real numbers")
-    wrong = int(np.count_nonzero(~np.isfinite(picture)))
-    if wrong:
-        raise ValueError(f"its answer holds {wrong} values that are NaN or infinite")
+    check_finite(picture, "its answer", "only finite numbers are measured")
     if not np.array_equal(g, task.blurred):
         raise ValueError("it changed the picture that it received")
-    return answer, (middle - start, end - middle)
+    return replace(answer, image=picture), (middle - start, end - middle)
 
 
 def _timed(row: Row, entrant: Entrant, task: Task, settings: Settings, first: tuple[float, float]) -> None:
@@ -201,8 +197,8 @@ def _oracle(entrant: Entrant, case: Case, task: Task, settings: Settings) -> Set
         if value not in tried:
             try:
                 with time_limit(settings.time_limit, "restoring"):
-                    picture = np.asarray(_run(entrant, task, value)[0].image)
-                tried[value] = metrics.mse(case.truth, picture)
+                    answer, _ = _run(entrant, task, value)
+                tried[value] = metrics.mse(case.truth, answer.image)
             except Exception as failure:  # another value may work
                 failures.append(failure)
         return tried.get(value, math.inf)
@@ -218,13 +214,12 @@ def _oracle(entrant: Entrant, case: Case, task: Task, settings: Settings) -> Set
 
 def _search(error: Callable[[float], float], grid: list[float]) -> None:
     """Call `error` on the grid, beyond the grid if the minimum is at its end, and then around the minimum."""
-    values = [error(x) for x in grid]
-    step = grid[1] - grid[0]
-    while values[0] < min(values[1:]):
-        grid, values = [grid[0] - step, *grid], [error(grid[0] - step), *values]
-    while values[-1] < min(values[:-1]):
-        grid, values = [*grid, grid[-1] + step], [*values, error(grid[-1] + step)]
-    at = int(np.argmin(values))
+    found, step = {x: error(x) for x in grid}, grid[1] - grid[0]
+    for end, by in ((min, -step), (max, step)):
+        while found[at := end(found)] < min(value for x, value in found.items() if x != at):
+            found[at + by] = error(at + by)
+    grid = sorted(found)
+    at = grid.index(min(grid, key=found.__getitem__))
     around = (grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)])
     scipy.optimize.minimize_scalar(error, bounds=around, method="bounded", options={"maxiter": 8})
 

@@ -6,10 +6,11 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable
 from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from jinja2 import Environment, StrictUndefined
 
 from .cases import Case
 from .findings import Row
@@ -29,8 +30,13 @@ class Column(NamedTuple):
     meaning: str
 
 
+def _markup(name: str) -> str:
+    """Return a template of Jinja from this folder."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
 #: The markup of the page, which also contains the headings and meanings of the columns.
-MARKUP = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
+MARKUP = _markup("page.html")
 _TERM = r'<dt data-field="(.*)" data-kind="(.*)" data-first="(.*)" data-form="(.*)">(.*)</dt>\n<dd>(.*)</dd>'
 COLUMNS = tuple(Column(*map(unescape, found)) for found in re.findall(_TERM, MARKUP))
 _FORMS = {column.name: column.form for column in COLUMNS}
@@ -106,32 +112,10 @@ def terminal_table(found: Comparison, width: int | None = None) -> str:
 
 def markdown_tables(found: Comparison) -> str:
     """Return a table for each case, the meaning of the columns, and the machine, in Markdown."""
-
-    def line(cells: Iterable[str]) -> str:
-        return "| " + " | ".join(_escaped(text) for text in cells) + " |"
-
-    out = ["# Comparison of deblurring methods", ""]
-    for case in found.cases:
-        ran, rest = ranked(found, case)
-        columns = shown_columns(ran)
-        out += [f"## {_escaped(case.name)}", ""]
-        out += [line(column.heading for column in columns), "|" + " --- |" * len(columns)]
-        out += [*(line(cell(row, column.name) for column in columns) for row in ran), ""]
-        if rest:
-            reasons = [f"- {_escaped(f'{row.label}: {row.status}: {row.reason}')}" for row in rest]
-            out += ["Not run:", "", *reasons, ""]
-    out += [f"- **{column.heading}**: {column.meaning}" for column in COLUMNS]
-    for session in found.sessions:
-        packages = ", ".join(f"{name} {version}" for name, version in session["packages"].items())
-        out += [
-            "",
-            f"Measured {session['date']} on {session['cpu']} ({session['cpus_usable']} CPUs, load "
-            f"{session['load_average']}), Python {session['python']}, deblur {session['deblur']} "
-            f"(commit {(session['commit'] or 'unknown')[:12]}), {packages}.",
-        ]
-    if not found.complete:
-        out += ["", "Interrupted: these are the completed rows."]
-    return "\n".join(out) + "\n"
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    environment.filters["escaped"] = _escaped
+    environment.globals |= {"ranked": ranked, "shown_columns": shown_columns, "cell": cell}
+    return environment.from_string(_markup("tables.md")).render(found=found, explained=COLUMNS)
 
 
 def _escaped(text: str) -> str:

@@ -142,20 +142,14 @@ def bm3d(image: np.ndarray, sigma: float) -> np.ndarray:
     return bm3d.bm3d(image, sigma) if image.ndim == 2 else bm3d.bm3d_rgb(image, sigma)
 
 
-#: name: (denoiser, module that it needs, package to install)
-_TABLE: dict[str, tuple[Callable[[Array, float], Array], str | None, str]] = {
-    "collaborative": (collaborative, None, ""),
-    "nlm": (nlm, "skimage", "scikit-image"),
-    "wavelet": (wavelet, "pywt", "PyWavelets"),
-    "tv": (tv, "skimage", "scikit-image"),
-    "bilateral": (bilateral, "skimage", "scikit-image"),
-    "bm3d": (bm3d, "bm3d", "bm3d"),
-}
+_TABLE = {function.__name__: function for function in (collaborative, nlm, wavelet, tv, bilateral, bm3d)}
+#: The module and the package that a denoiser needs and deblur does not require.
+_PACKAGES = {"wavelet": ("pywt", "PyWavelets"), "bm3d": ("bm3d", "bm3d")}
 
 
 def is_named(denoiser: Any) -> bool:
     """Return whether a denoiser is in the table; all of these take images on any scale."""
-    return any(denoiser is function for function, _, _ in _TABLE.values())
+    return any(denoiser is function for function in _TABLE.values())
 
 
 def get(name: str) -> Callable[[Array, float], Array]:
@@ -178,7 +172,7 @@ def get(name: str) -> Callable[[Array, float], Array]:
         If the package that it needs is not installed.
     """
     check_choice(name, _TABLE, "denoiser")
-    function, module, package = _TABLE[name]
-    if module is not None and find_spec(module) is None:
+    module, package = _PACKAGES.get(name, ("", ""))
+    if module and find_spec(module) is None:
         raise ImportError(f"the denoiser {name!r} needs the package {package}: pip install {package}")
-    return function
+    return _TABLE[name]

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import numpy as np
 
-from ..device import Array, asnumpy, check_finite, get_xp, unwrapped
+from ..device import Array, as_real, asnumpy, check_finite, get_xp
 
 _WINDOW = 7  # side, in pixels, of the window for the local scatter
 _FAR, _FAR_EXTREME = 10.0, 4.0  # least distance in local scatters; the second for pixels at an end of the range
@@ -54,11 +54,9 @@ def detect(g: Array) -> Array:
     and larger groups of touching impulses. ``benchmarks/bench_noise.py`` measures both.
     """
     xp = get_xp(g)
-    g = unwrapped(g, "the image")
+    g = as_real(g, "the image")
     check_finite(g, "the image")
     frames = g.reshape(-1, *g.shape[-2:])
-    if frames.dtype not in (np.float32, np.float64):
-        frames = frames.astype(np.float64)
     rows, columns = (xp.stack([_dead(frame.swapaxes(0, axis)) for frame in frames]) for axis in (0, 1))
     points = xp.stack([_detect(_mended(*parts)) for parts in zip(frames, rows, columns, strict=True)])
     return (points | rows[:, :, None] | columns[:, None, :]).reshape(g.shape)

@@ -22,7 +22,6 @@ References
 
 from __future__ import annotations
 
-import hashlib
 import io
 from functools import cache
 from pathlib import Path
@@ -31,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
+from ..data import content_of
 from ..device import Array, Device, cupy, get_xp, is_cupy
 from ..norms import combined, largest, product
 from ..pixelwise import planes_of
@@ -56,7 +56,7 @@ def _winograd() -> list[np.ndarray]:
     return [np.kron(a, a) for a in (np.linalg.inv(values(6)).T, values(4).T, values(3))]
 
 
-def read(path: Path = WEIGHTS, sha256: str | None = SHA256) -> dict[str, np.ndarray]:
+def read(path: Path = WEIGHTS) -> dict[str, np.ndarray]:
     """Return a file's weights, float32; convolutions are 1 x 1 (out, in), 3 x 3 (out, 9, in), 2 x 2 (out, in, 4).
 
     Raises
@@ -64,14 +64,7 @@ def read(path: Path = WEIGHTS, sha256: str | None = SHA256) -> dict[str, np.ndar
     ValueError
         If the file has another SHA-256.
     """
-    content = path.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if sha256 is not None and found != sha256:
-        raise ValueError(
-            f"the weights in {path} do not match their checksum: SHA-256 {found}, not {sha256}; install the "
-            "package again"
-        )
-    with np.load(io.BytesIO(content)) as arrays:
+    with np.load(io.BytesIO(content_of(path, SHA256))) as arrays:
         return {name: arrays[name].astype(np.float32) for name in arrays.files}
 
 

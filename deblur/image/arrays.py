@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, asnumpy, get_xp, unwrapped
+from ..device import Array, asnumpy, float_dtype, get_xp, unwrapped
 from ..errors import check_count
 
 
@@ -89,13 +89,12 @@ def as_float(image: Array, dtype: Any = np.float64) -> Array:
     """
     image = unwrapped(image, "the image")
     xp = get_xp(image)
+    float_dtype(image, "the image: ")  # raises for a dtype that is not a real number
     kind = image.dtype.kind
     if kind == "f":
         return image
     if kind == "b":
         return image.astype(dtype)
-    if kind not in "iu":
-        raise TypeError(f"an image must hold real numbers, not dtype {image.dtype}")
     # Multiply by the reciprocal instead of dividing, to round like scikit-image.
     scaled = xp.multiply(image, 1.0 / np.iinfo(image.dtype).max, dtype=np.dtype(dtype))
     return xp.maximum(scaled, -1.0) if kind == "i" else scaled

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import device
 from ..device import Array, asnumpy, check_finite, get_xp, is_cupy, unwrapped
 
 EPS = float(np.finfo(np.float64).eps)
@@ -31,10 +32,7 @@ def as_array(a: Any, name: str) -> Array:
 
 def as_real(a: Any, name: str, like: Array | None = None) -> Array:
     """Return `a` as a float64 array of real and finite numbers, on the device of `like`."""
-    a = as_array(a, name)
-    if a.dtype.kind == "c":
-        raise TypeError(f"{name} must hold real numbers, not dtype {a.dtype}")
-    a = a.astype(np.float64)
+    a = device.as_real(as_array(a, name), name, np.float64)
     check_finite(a, name)
     return a if like is None else get_xp(like).asarray(asnumpy(a))
 
@@ -131,6 +129,16 @@ def as_image(img: Any, name: str) -> tuple[Array, Array, ModuleType]:
     check_class(img.dtype, name, IMAGE_CLASSES)
     check_finite(img, name)
     return img, im2double(img), get_xp(img)
+
+
+def as_like(value: Any, name: str, image: Array) -> Array:
+    """Return a number, or an array with the shape of the image, as a non-negative array with that shape."""
+    a = as_real(value, name, image)
+    if a.size == 1:
+        a = get_xp(image).full(image.shape, float(a.item()))
+    if a.shape != image.shape or bool((a < 0).any()):
+        raise ValueError(f"{name} must be a number >= 0, or an array of them of the image's shape {image.shape}")
+    return a
 
 
 def as_filter(a: Any, image: Array, name: str) -> Array:

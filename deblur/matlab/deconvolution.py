@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 
 from ..device import Array, asnumpy, get_fft
-from .arguments import EPS, as_filter, as_image, as_psf, as_real, as_scalar, from_double
+from .arguments import EPS, as_filter, as_image, as_like, as_psf, as_real, as_scalar, from_double
 from .transfer import filtered, psf2otf
 
 # ---------------------------------------------------------------------------------------------
@@ -70,11 +70,7 @@ def deconvwnr(img: Array, psf: Array, nsr: Any = 0.0, icorr: Any = None) -> Arra
     kernel = as_psf(psf, x)
     otf = psf2otf(kernel, x.shape)
     if icorr is None:
-        noise, signal = as_real(nsr, "nsr", x), 1.0
-        if bool((noise < 0).any()) or not (noise.size == 1 or noise.shape == x.shape):
-            raise ValueError(
-                f"nsr must be a number >= 0, or an array of them of the image's shape {x.shape}, not {nsr!r}"
-            )
+        noise, signal = as_like(nsr, "nsr", x), 1.0
     else:
         noise, signal = (_power(c, n, kernel.shape, x) for c, n in ((nsr, "ncorr"), (icorr, "icorr")))
     top = xp.conj(otf) * signal

@@ -15,25 +15,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..device import Array, get_fft, get_xp
 from ..errors import check_callback
-from .arguments import EPS, as_image, as_psf, as_real, as_whole, from_double
+from .arguments import EPS, as_image, as_like, as_psf, as_real, as_whole, from_double
 from .transfer import filtered, psf2otf, window
 
 
 def deconvlucy(
     img: Any,
     psf: Array,
-    numit: int | None = None,
+    numit: Any = None,
     dampar: Any = None,
     weight: Any = None,
     readout: Any = None,
-    subsmpl: int | None = None,
+    subsmpl: Any = None,
 ) -> Any:
     """Deblur an image by the damped, accelerated Lucy-Richardson method.
 
@@ -89,33 +88,31 @@ def deconvlucy(
        spectra", in *Deconvolution of Images and Spectra*, ed. P. A. Jansson, 2nd ed., Academic Press 1997.
     .. [2] D. S. C. Biggs, M. Andrews, Appl. Opt. 36 (1997) 1766-1775.
     """
-    cell = _cell(img, "img")
-    data = _Data(cell[0] if cell else img, dampar, weight, readout)
+    scene = _Scene(img, dampar, weight, readout)
     iterations = as_whole(10 if numit is None else numit, "numit")
     finer = as_whole(1 if subsmpl is None else subsmpl, "subsmpl")
-    xp = get_xp(data.image)
+    xp = get_xp(scene.image)
     kernel = as_real(psf, "psf")
     axes = [axis for axis, m in enumerate(kernel.shape) if m > 1]
-    shape = tuple(n * finer if axis in axes else n for axis, n in enumerate(data.image.shape))
 
     def spread(a: Array) -> Array:
         for axis in axes:
             a = xp.repeat(a, finer, axis=axis)
         return a
 
-    finer_image = spread(data.image)
-    otf = psf2otf(as_psf(kernel, finer_image), shape)
+    finer_image = spread(scene.image)
+    otf = psf2otf(as_psf(kernel, finer_image), finer_image.shape)
 
     def back(a: Array) -> Array:
         return filtered(xp.conj(otf), spread(a))
 
-    sensitivity = back(data.weight)
-    scene = _Estimate.begin(cell, finer_image)
+    sensitivity = back(scene.weight)
+    scene.begin(finer_image)
     for _ in range(iterations):
         point = scene.ahead()
-        ratio = data.ratio(_binned(filtered(otf, point), axes, finer))
+        ratio = scene.ratio(_binned(filtered(otf, point), axes, finer))
         scene.step(point, _lucy(point, back(ratio), sensitivity))
-    return scene.cell(img, data.given) if cell else from_double(scene.last, data.given.dtype)
+    return scene.result()
 
 
 def deconvblind(
@@ -175,31 +172,29 @@ def deconvblind(
     MATLAB Image Processing Toolbox, documentation of ``deconvblind``. D. A. Fish, A. M. Brinicombe, E. R. Pike,
     J. G. Walker, J. Opt. Soc. Am. A 12 (1995) 58-65. D. S. C. Biggs, M. Andrews, Appl. Opt. 36 (1997) 1766-1775.
     """
-    cell, psf_cell = _cell(img, "img"), _cell(psfi, "psfi")
-    if len(cell) != len(psf_cell):
-        kinds = [f"a cell array of {len(c)}" if c else "an array" for c in (cell, psf_cell)]
+    scene, kernel = _Scene(img, dampar, weight, readout), _Estimate(psfi, "psfi")
+    if len(scene.cell) != len(kernel.cell):
+        kinds = [f"a cell array of {len(one.cell)}" if one.cell else "an array" for one in (scene, kernel)]
         raise ValueError(
             f"img is {kinds[0]} and psfi {kinds[1]}: give two arrays, (img,) and (psfi,), or both of an earlier "
             "call's cell arrays"
         )
     check_callback(fun, "fun", "psf")
-    data = _Data(cell[0] if cell else img, dampar, weight, readout)
     iterations = as_whole(10 if numit is None else numit, "numit")
-    shape = data.image.shape
-    first = psf_cell[0] if psf_cell else psfi
-    size = as_real(first, "psfi").shape
+    shape = scene.image.shape
+    size = as_real(kernel.first, "psfi").shape
     full = size + (1,) * (len(shape) - len(size))
 
     def checked(psf: Any, name: str) -> Array:
         """Return a given PSF, checked and with sum one."""
-        psf = as_psf(psf, data.image, name)
+        psf = as_psf(psf, scene.image, name)
         if psf.shape != full:
             raise ValueError(f"{name} must have psfi's shape {full}, not {psf.shape}")
         if float(psf.min()) < 0:
             raise ValueError(f"{name} must not be negative, and has {float(psf.min()):.4g}: take numpy.maximum(psf, 0)")
         return (psf / psf.sum()).reshape(size)
 
-    xp = get_xp(data.image)
+    xp = get_xp(scene.image)
     fft = get_fft(xp)
 
     def back(through: Array, a: Array) -> Array:
@@ -208,45 +203,89 @@ def deconvblind(
     def cut(a: Array) -> Array:
         return window(a, full).reshape(size)
 
-    scene, kernel = _Estimate.begin(cell, data.image), _Estimate.begin(psf_cell, checked(first, "psfi"))
-    weights = fft.fftn(data.weight)
+    scene.begin(scene.image)
+    kernel.begin(checked(kernel.first, "psfi"))
+    weights = fft.fftn(scene.weight)
     for _ in range(iterations):
         f, h = scene.ahead(), kernel.ahead()
         h = h / h.sum()
         light, otf = fft.fftn(f), psf2otf(h, shape)
-        ratio = fft.fftn(data.ratio(fft.ifftn(otf * light).real))
+        ratio = fft.fftn(scene.ratio(fft.ifftn(otf * light).real))
         scene.step(f, _lucy(f, back(otf, ratio), back(otf, weights)))
         psf = _lucy(h, cut(back(light, ratio)), cut(back(light, weights)))
         total = float(psf.sum())
         psf = psf / total if total > 0 else h  # a black image does not determine its PSF
         kernel.step(h, psf if fun is None else checked(fun(psf), "fun(psf)"))
-    if cell:
-        return scene.cell(img, data.given), kernel.cell(psfi, first)
-    return from_double(scene.last, data.given.dtype), kernel.last
+    return scene.result(), kernel.result()
 
 
-def _cell(value: Any, name: str) -> Sequence[Array]:
-    """Return the elements of a cell array, which has one or four; empty if `value` is a plain array."""
-    if not isinstance(value, list | tuple) or not all(getattr(a, "ndim", 0) >= 2 for a in value):
-        return ()
-    if len(value) not in (0, 1, 4):
-        raise ValueError(
-            f"{name} must be an array, or a tuple of one array or of the four arrays of an earlier call, "
-            f"not of {len(value)}"
-        )
-    return value
+class _Estimate:
+    """The current estimate of the image or the PSF, the previous one, and the last two steps.
+
+    Attributes
+    ----------
+    cell : sequence of arrays
+        The elements of a given cell array, of which there are one or four; empty if a plain array was given.
+    first : array
+        The array that was given, or the first of the cell array.
+    dtype : dtype
+        The class of the result.
+    """
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, given: Any, name: str) -> None:
+        is_cell = isinstance(given, list | tuple) and all(getattr(a, "ndim", 0) >= 2 for a in given)
+        self.cell = given if is_cell else ()
+        if len(self.cell) not in (0, 1, 4):
+            raise ValueError(
+                f"{name} must be an array, or a tuple of one array or of the four arrays of an earlier call, "
+                f"not of {len(given)}"
+            )
+        self.first = given[0] if self.cell else given
+
+    def begin(self, start: Array) -> None:
+        """Begin at `start`, or, if the cell array is from an earlier call, where that ended."""
+        zero = get_xp(start).zeros_like(start)
+        self.last, self.before, self.steps = start, start, [zero, zero]
+        if len(self.cell) == 4:
+            self.last, self.before, steps = (get_xp(start).asarray(a) for a in self.cell[1:])
+            if self.last.shape != start.shape or steps.shape != (*start.shape, 2):
+                raise ValueError(
+                    f"the cell array is from a call with other sizes: {self.last.shape} is not {start.shape}"
+                )
+            self.steps = [steps[..., 0], steps[..., 1]]
+
+    def ahead(self) -> Array:
+        """Return the extrapolated point from which the next step starts."""
+        step, before = self.steps
+        below = float((before * before).sum())
+        a = min(max(float((step * before).sum()) / below, 0.0), 1.0) if below > 0 else 0.0
+        return get_xp(self.last).maximum(self.last + a * (self.last - self.before), 0)
+
+    def step(self, point: Array, new: Array) -> None:
+        self.last, self.before = new, self.last
+        self.steps = [new - point, self.steps[0]]
+
+    def result(self) -> Any:
+        """Return the estimate, or MATLAB's cell array, a tuple or a list as the one that was given."""
+        if not self.cell:
+            return from_double(self.last, self.dtype)
+        out = [self.first, self.last, self.before, get_xp(self.last).stack(self.steps, axis=-1)]
+        return out if isinstance(self.cell, list) else tuple(out)
 
 
-class _Data:
-    """The image, with its weights, damping and background."""
+class _Scene(_Estimate):
+    """The estimate of the scene, with the image, its weights, damping and background."""
 
     def __init__(self, img: Any, dampar: Any, weight: Any, readout: Any) -> None:
-        self.given, self.image, xp = as_image(img, "img")
-        dtype = self.given.dtype
+        super().__init__(img, "img")
+        self.first, self.image, xp = as_image(self.first, "img")
+        self.dtype = dtype = self.first.dtype
         scale = float(np.iinfo(dtype).max) - np.iinfo(dtype).min if dtype.kind in "iu" else 1.0
-        self.weight = _like_image(weight, "weight", 1.0, self.image)
-        self.damping = _like_image(dampar, "dampar", 0.0, self.image) / scale
-        self.background = _like_image(readout, "readout", 0.0, self.image) / scale
+        self.weight = as_like(1.0 if weight is None else weight, "weight", self.image)
+        self.damping = as_like(0.0 if dampar is None else dampar, "dampar", self.image) / scale
+        self.background = as_like(0.0 if readout is None else readout, "readout", self.image) / scale
         if not bool((self.weight > 0).any()):
             raise ValueError("weight is zero everywhere: no pixel is left to restore the image from")
         self.weighted = xp.maximum(self.weight * (self.image + self.background), 0)
@@ -262,55 +301,9 @@ class _Data:
         return xp.where(damping > 0, 1 + u**9 * (10 - 9 * u) * (ratio - 1), ratio)
 
 
-@dataclass
-class _Estimate:
-    """The current estimate of the image or the PSF, the previous one, and the last two steps."""
-
-    last: Array
-    before: Array
-    steps: list[Array]
-
-    @classmethod
-    def begin(cls, cell: Sequence[Array], start: Array) -> _Estimate:
-        """Return the estimate at `start`, or at the end of an earlier call with this cell array."""
-        xp = get_xp(start)
-        if len(cell) < 4:
-            return cls(start, start, [xp.zeros_like(start), xp.zeros_like(start)])
-        last, before, steps = (xp.asarray(a) for a in cell[1:])
-        if last.shape != start.shape or before.shape != start.shape or steps.shape != (*start.shape, 2):
-            raise ValueError(f"the cell array is from a call with other sizes: {last.shape} is not {start.shape}")
-        return cls(last, before, list(xp.moveaxis(steps, -1, 0)))
-
-    def ahead(self) -> Array:
-        """Return the extrapolated point from which the next step starts."""
-        step, before = self.steps
-        below = float((before * before).sum())
-        a = min(max(float((step * before).sum()) / below, 0.0), 1.0) if below > 0 else 0.0
-        return get_xp(self.last).maximum(self.last + a * (self.last - self.before), 0)
-
-    def step(self, point: Array, new: Array) -> None:
-        self.last, self.before = new, self.last
-        self.steps = [new - point, self.steps[0]]
-
-    def cell(self, like: Any, first: Array) -> Any:
-        """Return MATLAB's cell array, a tuple or a list like `like`."""
-        out = [first, self.last, self.before, get_xp(self.last).stack(self.steps, axis=-1)]
-        return out if isinstance(like, list) else tuple(out)
-
-
 def _lucy(point: Array, ratio: Array, sensitivity: Array) -> Array:
     """Return the step from `point`; ratio and sensitivity are already projected back."""
     return get_xp(point).maximum(point * ratio / (sensitivity + math.sqrt(EPS)), 0)
-
-
-def _like_image(value: Any, name: str, default: float, image: Array) -> Array:
-    """Return a number, or an array with the shape of the image, as a non-negative array with that shape."""
-    a = as_real(default if value is None else value, name, image)
-    if a.size == 1:
-        a = get_xp(image).full(image.shape, float(a.item()))
-    if a.shape != image.shape or bool((a < 0).any()):
-        raise ValueError(f"{name} must be a number >= 0, or an array of them of the image's shape {image.shape}")
-    return a
 
 
 def _binned(x: Array, axes: Sequence[int], by: int) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, get_xp
+from ..device import Array, float_dtype, get_xp
 from .arguments import IMAGE_CLASSES, as_array, as_scalar, check_class
 
 
@@ -20,8 +20,7 @@ def _error(x: Any, y: Any, names: tuple[str, str]) -> tuple[float, np.dtype]:
             f"{names[0]} ({a.dtype}, {a.shape}) and {names[1]} ({b.dtype}, {b.shape}) "
             "must have the same class and shape"
         )
-    if a.dtype.kind == "c":
-        raise TypeError(f"{names[0]} must hold real numbers, not dtype {a.dtype}")
+    float_dtype(a, f"{names[0]}: ")  # raises for complex numbers
     return float(((a.astype(np.float64) - b.astype(np.float64)) ** 2).mean()), a.dtype
 
 

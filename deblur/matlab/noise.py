@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..degradation import with_noise
-from ..device import Array, asnumpy, check_finite, get_xp
+from ..device import Array, asnumpy
 from ..errors import generator
 from . import arguments
 
@@ -83,13 +83,11 @@ def imnoise(
     if kind == "localvar" and not parameters:
         raise ValueError("imnoise 'localvar' needs var_local, or intensity_map and var_local")
     values = [*parameters, *list(defaults.values())[len(parameters) :]]
-    a = arguments.as_array(img, "img")
-    # A signed value is not a count, so MATLAB has no Poisson noise for int16.
-    arguments.check_class(a.dtype, "img", [c for c in arguments.IMAGE_CLASSES if c != "int16" or kind != "poisson"])
-    check_finite(a, "img")
-    dtype = a.dtype
+    a, x, xp = arguments.as_image(img, "img")
+    dtype, x = a.dtype, asnumpy(x).clip(0, 1)
+    if kind == "poisson":  # a signed value is not a count, so MATLAB has no Poisson noise for int16
+        arguments.check_class(dtype, "img", tuple(_POISSON_SCALE))
     rng = generator(seed)
-    x = arguments.im2double(asnumpy(a)).clip(0, 1)
     if kind == "gaussian":
         mean, variance = arguments.as_scalar(values[0], "m"), arguments.as_scalar(values[1], "var_gauss", 0)
         x = with_noise(x + mean, "gaussian", math.sqrt(variance), rng)
@@ -103,7 +101,7 @@ def imnoise(
         # A uniform number of width w has the variance w² / 12.
         width = math.sqrt(12 * arguments.as_scalar(values[0], "var_speckle", 0))
         x = x + width * (rng.random(x.shape) - 0.5) * x
-    return get_xp(a).asarray(arguments.from_double(x.clip(0, 1), dtype))
+    return xp.asarray(arguments.from_double(x.clip(0, 1), dtype))
 
 
 def _local_variance(x: np.ndarray, *parameters: Any) -> np.ndarray:

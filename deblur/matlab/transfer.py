@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..device import Array, check_finite, get_fft, get_xp
-from .arguments import EPS, as_array, as_image, as_real, as_size, from_double
+from .arguments import EPS, as_array, as_image, as_psf, as_size, from_double
 
 
 def _sizes(a: Array, name: str, outsize: Sequence[int] | None) -> tuple[Array, tuple[int, ...]]:
@@ -156,16 +156,13 @@ def edgetaper(img: Array, psf: Array) -> Array:
     Restoration", CVPR 2014, supplement.
     """
     img, x, xp = as_image(img, "img")
-    kernel, shape = _sizes(as_real(psf, "psf", img), "psf", img.shape)
-    if not bool(kernel.any()):
-        raise ValueError("psf is zero everywhere")
+    kernel, shape = as_psf(psf, x), x.shape
     axes = [axis for axis, m in enumerate(kernel.shape) if m > 1]
     if not axes or any(shape[axis] <= 2 * kernel.shape[axis] for axis in axes):
         raise ValueError(f"psf {kernel.shape} must have several elements and be smaller than half the image {shape}")
     if bool((kernel >= 0).all()):
         kernel = kernel / kernel.sum()
     fft = get_fft(xp)
-    x = x.reshape(shape)
     weight = xp.ones((1,) * x.ndim)
     for axis in axes:
         n = shape[axis]
@@ -176,4 +173,4 @@ def edgetaper(img: Array, psf: Array) -> Array:
         correlation = xp.concatenate([correlation, correlation[:1]]) / correlation.max()
         weight = weight * (1 - correlation).reshape([n if d == axis else 1 for d in range(x.ndim)])
     tapered = (weight * x + (1 - weight) * filtered(psf2otf(kernel, shape), x)).clip(x.min(), x.max())
-    return from_double(tapered.reshape(img.shape), img.dtype)
+    return from_double(tapered, img.dtype)

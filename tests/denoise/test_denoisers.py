@@ -16,7 +16,7 @@ from deblur.device import asnumpy
 from deblur.operators.blur import Blur
 
 NOISE = 0.05
-PRESENT = [n for n, (_, module, _) in denoisers._TABLE.items() if module is None or find_spec(module)]
+PRESENT = [n for n in denoisers._TABLE if n not in denoisers._PACKAGES or find_spec(denoisers._PACKAGES[n][0])]
 
 
 def picture(colour=False):
