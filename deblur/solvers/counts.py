@@ -101,3 +101,15 @@ def photon_gain(problem: Problem, g: Array) -> float:
 @fused
 def _power_where(_xp: ModuleType, spectrum: Array, mask: Array) -> Array:
     return abs(spectrum) ** 2 * mask
+
+
+@fused
+def mean_of_light(xp: ModuleType, light: Array, weight: Array, least: Array) -> Array:
+    """Return light / weight, or infinity where the weight is less than `least`."""
+    return xp.where(weight < least, xp.inf, light / xp.maximum(weight, least))
+
+
+@fused
+def without_small(_xp: ModuleType, s: Array, most: Array, share: Array) -> Array:
+    """Return s, and zero where s is at most that share of `most`."""
+    return s * (s > share * most)

@@ -59,7 +59,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -68,11 +67,11 @@ from ..device import Array, random_signs
 from ..norms import combined, contiguous, largest, norms, total as sum_of
 from ..operators.blur import Blur
 from ..operators.matrix import by
-from ..pixelwise import fused, stored
+from ..pixelwise import stored
 from ..problem import Factor, Problem, Solution, history_of
 from ..threads import all_cores, cores
 from . import admm, richardson_lucy_gpu
-from .counts import deviation, two_images
+from .counts import deviation, mean_of_light, two_images, without_small
 from .domain import BlockMap, block_map
 from .start import all_weights, filled
 from .windows import cut, watched_sides, watched_step
@@ -304,7 +303,7 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
     light = blur.adjoint(combined(light, w, b=-problem.fidelity.background, out=light), True)
     seen = blur.adjoint(w)
     least = g.dtype.type(0.9 * largest(seen))
-    planes = [float(_mean(light[at], seen[at], least).min()) for at in np.ndindex(light.shape[:-2])]
+    planes = [float(mean_of_light(light[at], seen[at], least).min()) for at in np.ndindex(light.shape[:-2])]
     highest = min(min(planes) / blur.dc_gain, high)
     del light, seen, g  # room for the runs
     if not low < highest:
@@ -336,16 +335,6 @@ def _darkest(problem: Problem, g: Array, w: Array, both: Array) -> float:
 def heavy_ball(k: int) -> float:
     """Return how far to extrapolate along the last move, in the k-th iteration since a restart."""
     return (k - 1) / (k + 2)
-
-
-@fused
-def _mean(xp: ModuleType, light: Array, weight: Array, least: Array) -> Array:
-    return xp.where(weight < least, xp.inf, light / xp.maximum(weight, least))
-
-
-@fused
-def _without_small(_xp: ModuleType, s: Array, most: Array, share: Array) -> Array:
-    return s * (s > share * most)
 
 
 class _Run:
@@ -381,7 +370,7 @@ class _Run:
         most = most.reshape(*sensitivity.shape[:2], *[1] * (len(shape) - 2))
         # Below the root of eps, rounding of the transforms would decide the quotient.
         share = np.sqrt(np.finfo(sensitivity.dtype).eps)
-        sensitivity = _without_small(sensitivity, most, share)
+        sensitivity = without_small(sensitivity, most, share)
         self.sensitivity = xp.broadcast_to(sensitivity, shape)
         self.point: Array = None
         self.objective = self.change = self.agreed = math.inf
