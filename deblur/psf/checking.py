@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from .estimate import gradient_power, grey, listed, middle, pixels
+from .estimate import distance, gradient_power, grey, listed, middle, pixels
 from .models import centre, centre_of_gravity, unit_sum
 from .shaping import cut_off_noise, resample
 from .spectra import PictureSpectrum, compressed
@@ -152,7 +152,7 @@ def check(image: Any, psf: Any) -> PSFCheck:
         mirror = {0.0: flipped} if np.abs(flipped - transfer).max() > 0.05 else {}
     scale, scale_evidence, scale_depth = _likeliest(spectrum, own, scales)
     _, mirrored, mirrored_depth = _likeliest(spectrum, own, mirror)
-    asymmetry = _asymmetry(h)
+    asymmetry = distance(h, h[::-1, ::-1])
     rotation = _sparsity_gain(picture, h, spectrum.noise) if asymmetry > _ASYMMETRIC else 0.0
     lossy = compressed(picture)
     rotated = f"rotated by 180 degrees it restores sparser edges ({100 * rotation:+.1f} %)"
@@ -228,7 +228,7 @@ def mismatch(image: np.ndarray, psf: np.ndarray) -> str | None:
     if not (np.isfinite(picture).all() and np.ptp(picture) > 0):
         return None
     spectrum = PictureSpectrum(picture)
-    if _asymmetry(h) > _ASYMMETRIC:
+    if distance(h, h[::-1, ::-1]) > _ASYMMETRIC:
         rotation = _sparsity_gain(picture, h, spectrum.noise)
         if rotation < -0.03:
             return f"rotated by 180 degrees it restores sparser edges ({100 * rotation:+.1f} %): try psf[::-1, ::-1]"
@@ -266,14 +266,6 @@ def _has_lobes(h: np.ndarray) -> bool:
     """Return True if the spectrum rises again beyond a zero along an axis; otherwise the size cannot be measured."""
     power = np.abs([scipy.fft.rfft(h.sum(axis=axis), 4 * max(h.shape)) for axis in (0, 1)]) ** 2
     return bool(((power > 10 * np.minimum.accumulate(power, axis=1)) & (power > 1e-3)).any())
-
-
-def _asymmetry(h: np.ndarray) -> float:
-    """Return ‖h − rotated h‖/‖h‖ at the displacement with the best agreement."""
-    size = [2 * n for n in h.shape]
-    # The correlation of h with the rotated h is h ∗ h.
-    overlap = scipy.fft.irfft2(scipy.fft.rfft2(h, s=size) ** 2, s=size).max()
-    return math.sqrt(max(2 - 2 * float(overlap) / float((h**2).sum()), 0.0))
 
 
 def _sparsity_gain(picture: np.ndarray, h: np.ndarray, noise: float) -> float:

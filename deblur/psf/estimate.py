@@ -197,6 +197,13 @@ def energy_outside(psf: np.ndarray) -> float:
     return min(beyond / (max(float(psf.sum()), 0.0) + beyond), 1.0)
 
 
+def distance(h: np.ndarray, other: np.ndarray) -> float:
+    """Return ‖h − other‖ of two PSFs of norm one and one shape, at the shift by whole pixels at which it is least."""
+    room = [2 * n for n in h.shape]
+    correlation = scipy.fft.irfft2(scipy.fft.rfft2(h, room).conj() * scipy.fft.rfft2(other, room), room).max()
+    return math.sqrt(max(2 - 2 * float(correlation / np.sqrt((h**2).sum() * (other**2).sum())), 0.0))
+
+
 def shift(stack: Array, by: Array, slopes: bool = False) -> Array:
     """Return images (..., m, n) shifted by fractions of pixels (..., 2), or volumes (..., p, m, n) shifted by (..., 3).
 
