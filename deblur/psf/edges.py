@@ -90,14 +90,13 @@ def from_edge(image: Any, region: Region | Sequence[Region] | None = None, size:
     clipped = any(edge.clipped for edge in edges)
     doubtful = {f"the edge overshoots by {over}: it was sharpened; use raw data": overshoot > 0.04}
     doubtful["a side of the edge is saturated or cut off at black; both must keep detail"] = clipped
-    status, why = graded(error, reason, {}, rough, doubtful)
     if size is None:
         psf = crop(psf)
     stretch = np.linalg.svd(form, compute_uv=False)
     details = {"edges": len(edges), "angle": tuple(round(edge.angle, 2) for edge in edges)}
     details |= {"regions": tuple(edge.region for edge in edges)}
     details |= {"fwhm": width(psf), "stretch": float(stretch[0] / stretch[-1])}
-    return PSFEstimate(psf, error, status, why, details | transfer(edges[0], unit))
+    return graded(psf, error, details | transfer(edges[0], unit), {reason: True}, rough, doubtful)
 
 
 def ideal(t: np.ndarray, normal: np.ndarray) -> np.ndarray:

@@ -182,18 +182,17 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
     # The effect of the noise on the PSF, through the parameters of its shape only.
     moved = float(np.einsum("ij,jk,ik", best.jac[:, 2:], covariance, best.jac[:, 2:]))
     error = math.hypot(math.sqrt(max(moved, 0.0)) / max(size, 1e-300), data_residual if structured else 0.0)
-    first = f"the residual of the {name} is {percent(data_residual)} of the PSF"
     notes = {
+        f"the residual of the {name} is {percent(data_residual)} of the PSF": True,
         "it has structure, unlike noise: the PSF is of another kind, or a sum of several": structured,
         f"{name} fits best of {', '.join(KINDS)}": kind is None,
     }
-    status, why = graded(error, first, notes)
     details: dict[str, Any] = {"kind": name}
     for label, value, deviation in zip(names, best.x[2:], deviations, strict=True):
         details |= _interval_details(label, value, value - 1.96 * deviation, value + 1.96 * deviation)
     down, right = best.x[:2] + centre(a.shape) - thin
     details |= {"data_residual": data_residual, "place": (float(down), float(right))}
-    return PSFEstimate(_built(name, best.x[2:], a.shape), error, status, why, details)
+    return graded(_built(name, best.x[2:], a.shape), error, details, notes)
 
 
 def _least_squares(a: np.ndarray, family: _Kind) -> Any:
@@ -251,12 +250,11 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
         share = f"{100 * max(depth, 0):.0f} % of their depth ({100 * _DEEP:.0f} % needed)"
         first = f"no clear zeros of a {name} blur: evidence {evidence:.1f} ({_SURE:g} needed), {share}"
     rough = {"": True, f"a {rival} blur explains it nearly as well": close and not unclear}
-    status, why = graded(error, first, {}, rough, {"": unclear})
     details: dict[str, Any] = {"kind": name}
     for label, value, ends in zip(KINDS[name].names, parameters, intervals, strict=True):
         details |= _interval_details(label, value, *ends)
     details |= {"evidence": evidence, "depth": depth}
-    return PSFEstimate(psf, max(error, 0.5) if unclear else error, status, why, details)
+    return graded(psf, max(error, 0.5) if unclear else error, details, {first: True}, rough, {"": unclear})
 
 
 def _search(spectrum: PictureSpectrum, kind: str) -> tuple[float, list[float], list[tuple[float, float]]]:
