@@ -8,7 +8,7 @@ analysis", Proc. IS&T PICS, 2000).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,10 +59,6 @@ class Edge:
         """The angle in degrees to the nearest of rows, columns and diagonals of the pixels."""
         turn = math.degrees(math.atan2(abs(self.normal[0]), abs(self.normal[1])))
         return min(abs(turn - a) for a in (0, 45, 90))
-
-    def moved(self, by: float) -> Edge:
-        """Return the same edge with its distances increased by a number of pixels."""
-        return replace(self, t=self.t + by)
 
 
 def edges_in(image: np.ndarray, region: Any) -> list[Edge]:
