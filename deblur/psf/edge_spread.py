@@ -77,10 +77,9 @@ def edges_in(image: np.ndarray, region: Any) -> list[Edge]:
         if min(bottom - top, right - left) < 16:
             raise ValueError(f"{where} is too small; take at least 16 x 16, better 60 x 60")
     edges = [_measured(image, one) for one in regions]
-    for i, one in enumerate(edges):
-        others = edges[:i] + edges[i + 1 :]
-        if others and all(abs(one.normal @ other.normal) > 0.9 for other in others):
-            raise ValueError(f"all {len(edges)} edges have the same direction; cross them at 30 degrees or more")
+    normals = np.array([edge.normal for edge in edges])
+    if len(edges) > 1 and (np.abs(normals @ normals.T) > 0.9).all(axis=1).any():
+        raise ValueError(f"all {len(edges)} edges have the same direction; cross them at 30 degrees or more")
     return edges
 
 
@@ -135,9 +134,7 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
     count, value, place = (np.bincount(index[inside], w[inside], minlength=high - low) for w in weights)
     have = count > 0
     central = np.abs(np.arange(low, high) + 0.5) * _BIN < 3
-    pairs = central.sum() // 2
-    quarters = have[central][: 2 * pairs].reshape(pairs, 2).any(axis=1)
-    if quarters.mean() < 0.9:
+    if (have[1:] | have[:-1])[central[1:]].mean() < 0.9:
         raise ValueError(
             f"the edge in {where} is not slanted, at {math.degrees(math.atan2(*normal)):.1f} degrees: rotate it by "
             "3 to 10 degrees, or take a longer part of it"
@@ -225,11 +222,7 @@ def transfer(edge: Edge, unit: float) -> dict[str, Any]:
     frequency = np.fft.rfftfreq(n, step)
     mtf = np.abs(np.fft.rfft(line * np.hamming(n)))
     mtf = mtf / mtf[0] / np.maximum(np.sinc(2 * step * frequency), 0.1)  # without the MTF of the central difference
-    mtf50 = math.nan
-    below = np.flatnonzero(mtf < 0.5)
-    if len(below) and below[0] > 0:
-        i = below[0]
-        mtf50 = float(np.interp(0.5, [mtf[i], mtf[i - 1]], [frequency[i], frequency[i - 1]]))
+    mtf50 = float(np.interp(-0.5, -np.minimum.accumulate(mtf), frequency, right=math.nan))
     line, low = line / max(float(line.sum() * step), np.finfo(float).tiny), frequency <= 1
     found = {"mtf50": mtf50, "distance": t, "edge_spread": spread * unit, "line_spread": line}
     return found | {"frequency": frequency[low], "mtf": mtf[low]}
