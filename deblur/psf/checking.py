@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from ..operators.torus import Torus, wrapped
 from .estimate import distance, gradient_power, grey, listed, middle, pixels
 from .models import centre, centre_of_gravity, unit_sum
 from .shaping import cut_off_noise, resample
@@ -272,22 +273,17 @@ def _sparsity_gain(picture: np.ndarray, h: np.ndarray, noise: float) -> float:
     """Return the logarithm of the normalised sum of gradients after deconvolution with the rotated PSF over that with
     h.
     """
-    m, n = picture.shape
-    reach = [min(s, k // 4) for s, k in zip(h.shape, (m, n), strict=True)]
-    to_edge = (1 + np.minimum(np.arange(k), np.arange(k)[::-1]) for k in (m, n))
-    ramps = [np.minimum(1, t / (r + 1)) for t, r in zip(to_edge, reach, strict=True)]
-    taper = np.outer(*(0.5 - 0.5 * np.cos(np.pi * r) for r in ramps))
-    g = scipy.fft.rfft2((picture - float(picture.mean())) * taper)
-    rough = gradient_power(picture.shape)
+    lengths = [scipy.fft.next_fast_len(n + s, real=True) for n, s in zip(picture.shape, h.shape, strict=True)]
+    torus = Torus(lengths)
+    seen = torus.analyse(wrapped(picture - float(picture.mean()), lengths))
     gradient = float((np.diff(picture, axis=0) ** 2).mean() + (np.diff(picture, axis=1) ** 2).mean())
+    ridge = 2 * noise / gradient * gradient_power(lengths) + 1e-9
+    reach = (min(s, n // 4) for s, n in zip(h.shape, picture.shape, strict=True))
+    inside = tuple(slice(r, n - r) for r, n in zip(reach, picture.shape, strict=True))
     sums = []
     for psf in (h, h[::-1, ::-1]):
-        k = scipy.fft.rfft2(psf, s=(m, n))
-        f = scipy.fft.irfft2(g * k.conj() / (np.abs(k) ** 2 + 2 * noise / gradient * rough + 1e-9), s=(m, n))
-        # The corner of the PSF is its origin here, so the border is left out on all sides.
-        f = f[2 * reach[0] : m - 2 * reach[0], 2 * reach[1] : n - 2 * reach[1]]
-        if f.size == 0:
-            return 0.0
+        k = torus.spectrum(psf, centre(h.shape))
+        f = torus.synthesise(seen * k.conj() / (np.abs(k) ** 2 + ridge))[inside]
         modulus = np.hypot(np.diff(f, axis=0)[:, 1:], np.diff(f, axis=1)[1:])
         sums.append(float(modulus.sum()) / math.sqrt(float((modulus**2).sum()) or 1.0))
     return math.log(max(sums[1], 1e-300) / max(sums[0], 1e-300))
