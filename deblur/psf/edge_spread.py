@@ -167,13 +167,10 @@ def _distances(part: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     rising = 1.0 if slope.sum() >= 0 else -1.0
     weight = np.maximum(rising * slope, 0)
     rows, cols = np.arange(len(a)), np.arange(a.shape[1])[2:-2]
-    strength = weight.max(axis=1)
-    if not strength.max() > 0:
+    if not weight.any():
         raise ValueError(f"there is no edge in {where}: it is constant")
-    use = strength > 0.3 * np.median(strength)
     at = cols[weight.argmax(axis=1)].astype(float)
-    line = _robust_line(rows[use], at[use], 1)
-    half = max(a.shape[1] / 4, 4.0)
+    line, half = _robust_line(rows, at, 1), max(a.shape[1] / 4, 4.0)
     for _ in range(6):
         away = cols - np.polyval(line, rows)[:, None]
         near = weight * np.exp(-2 * (away / half) ** 2)
