@@ -212,12 +212,9 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     evidence = spectrum.against(deviance, spectrum.without_blur[0])
     psf = _built(name, parameters)
     depth = spectrum.depth(spectrum.transfer(psf))
-    spread = []
-    for i, ends in enumerate(intervals):
-        for end in ends:
-            other = _built(name, [*parameters[:i], end, *parameters[i + 1 :]])
-            spread.append(np.linalg.norm(placed(other, psf.shape) - psf) / np.linalg.norm(psf))
-    error = max(0.05, float(np.mean(spread)) / 1.96)
+    at_ends = ([*parameters[:i], end, *parameters[i + 1 :]] for i, ends in enumerate(intervals) for end in ends)
+    spread = [np.linalg.norm(placed(_built(name, other), psf.shape) - psf) for other in at_ends]
+    error = max(0.05, float(np.mean(spread) / np.linalg.norm(psf)) / 1.96)
     unclear = evidence < _SURE or depth < _DEEP
     rival = max(found, key=lambda k: found[k][0])
     close = rival != name and spectrum.against(deviance, found[rival][0]) < 0.35 * evidence
