@@ -134,13 +134,12 @@ class _System:
 
     def forward(self, h: np.ndarray) -> np.ndarray:
         """Return h ∗ sharp where all of it is in the frame."""
-        return self.torus.synthesise(self.torus.analyse(h) * self.spectrum)[self.place]
+        return self.torus.product(h, self.spectrum)[self.place]
 
     def adjoint(self, r: np.ndarray) -> np.ndarray:
         full = np.zeros((*r.shape[:-2], *self.torus.lengths))
         full[self.place] = r
-        back = self.torus.synthesise(self.torus.analyse(full) * self.spectrum.conj())
-        return back[..., : self.shape[0], : self.shape[1]]
+        return self.torus.product(full, self.spectrum, conjugate=True, shape=self.shape)
 
     def _free(self, r: np.ndarray) -> np.ndarray:
         """Return r without its mean over the kept pixels, which the offset explains."""
