@@ -44,7 +44,7 @@ from ..operators.torus import Torus, wrapped
 from ..operators.varying import cell_centres
 from ..solvers.noise import noise_level
 from ..threads import cores
-from .estimate import PSFEstimate, PSFMap, PSFStatus, grey, placed
+from .estimate import PSFEstimate, PSFMap, PSFStatus, distance, gradient_power, grey, placed
 from .models import Size, as_shape, centre_of_gravity, coordinates, unit_sum
 
 _CONTRAST = 0.2  # standard deviation to which the image is scaled; all other values refer to it
@@ -109,15 +109,10 @@ def from_blurred(
         why = f"a PSF of {shape[0]} x {shape[1]} cannot be found in an image of {whole.shape[0]} x {whole.shape[1]}: it"
         raise ValueError(f"{why} must have 3 pixels or more, and the image twice as many, and 16 at least")
     positions = None if grid is None else cell_centres(grid, whole.shape)
-    y = _part(whole, _sharpest(whole), max(_SIDE, 6 * s))
-    deviation, black = float(y.std()), float(np.quantile(y, 1e-3))
-    if not deviation > 1e-6 * float(abs(y).max()):
+    window = _part(whole, _sharpest(whole), max(_SIDE, 6 * s))
+    if not float(window.std()) > 1e-6 * float(abs(window).max()):
         raise ValueError("the image is constant, so that nothing shows the blur")
-
-    def scaled(part: np.ndarray) -> np.ndarray:
-        return ((part - black) * (_CONTRAST / deviation)).astype(np.float32)
-
-    y = scaled(y)
+    y = _scaled(window, window)
     noise = noise_level(y.astype(float))
     done, total = itertools.count(1), len(_FIRST_LAMS) + 1 + (0 if grid is None else grid[0] * grid[1])
 
@@ -134,7 +129,7 @@ def from_blurred(
             edges.append(share)
             step()
     h = found[int(np.argmin(edges))]
-    error = math.sqrt(max(1 - min(_alike(other, h) for other in found), 0.0))
+    error = max(distance(other, h) for other in found) / math.sqrt(2)
     status, why, details = _status(found, h, noise / _CONTRAST)
     shape = tuple(np.minimum(shape, s)) if size is None else shape
     by = _into(h, shape)
@@ -143,7 +138,7 @@ def from_blurred(
         local, cells = [], positions.shape[:2]
         side = max(6 * s, *(-(-n // k) for n, k in zip(whole.shape, cells, strict=True)))
         for centre in positions.reshape(-1, 2):
-            part = _Scale(scaled(_part(whole, centre, min(side, _SIDE))), s, noise)
+            part = _Scale(_scaled(_part(whole, centre, min(side, _SIDE)), window), s, noise)
             local.append(unit_sum(placed(_moved(_refined(part, h, centred=False), by), shape)))
             step()
         varying = PSFMap(positions, np.array(local, float).reshape(*cells, *shape))
@@ -233,8 +228,7 @@ class _Scale:
     def __init__(self, seen: np.ndarray, size: int, noise: float) -> None:
         self.size, rows_cols = size, seen.shape
         lengths = [scipy.fft.next_fast_len(n + size, real=True) for n in rows_cols]
-        rows, cols = scipy.fft.fftfreq(lengths[0])[:, None], scipy.fft.rfftfreq(lengths[1])
-        self._power = (4 * np.sin(np.pi * rows) ** 2 + 4 * np.sin(np.pi * cols) ** 2).astype(np.float32)
+        self._power = gradient_power(lengths).astype(np.float32)
         self._weight = np.exp(-min(1250 * noise**2, 1.1) * self._power)
         self.lam = min(max(6 * noise**2 * float((self._weight**2).mean()), _LEAST_LAM), _FIRST_LAMS[0])  # of the noise
         self._torus = Torus(lengths)
@@ -288,45 +282,44 @@ class _Scale:
         """
         spectra = self._weight * self._torus.analyse(_differences(f))
         lags = self._torus.synthesise((abs(spectra) ** 2).sum(axis=0))
-        above = _Toeplitz(_window(lags, self.size - 1), 0.01 * float(lags[0, 0]))
+        ridge = np.float32(0.01 * float(lags[0, 0]))
         for _ in range(2):
             missed = self._inside * (self._gradients - self._torus.synthesise(self._spectrum(h) * spectra))
             back = self._torus.synthesise((spectra.conj() * self._torus.analyse(missed)).sum(axis=0))
-            h = above.least(above.times(h) + _window(back, self.size // 2), h)
+            h = _descended(h, _window(back, self.size // 2), _window(lags, self.size - 1), ridge)
         return unit_sum(h)
 
 
 def finest_scale(image: np.ndarray, size: int) -> _Scale:
     """Return the part of an image with the strongest edges, for PSFs (size, size) of odd size."""
-    y = _part(image, _sharpest(image), max(_SIDE, 6 * size))
-    y = ((y - np.quantile(y, 1e-3)) * (_CONTRAST / y.std())).astype(np.float32)
+    window = _part(image, _sharpest(image), max(_SIDE, 6 * size))
+    y = _scaled(window, window)
     return _Scale(y, size, noise_level(y.astype(float)))
 
 
-class _Toeplitz:
-    """The quadratic ½ hᵀ(T + ridge) h − bᵀh of PSFs h (s, s), where T is a Toeplitz matrix."""
+def _scaled(part: np.ndarray, window: np.ndarray) -> np.ndarray:
+    """Return a part of an image in the unit in which a window has the deviation `_CONTRAST`, with black at zero."""
+    return ((part - float(np.quantile(window, 1e-3))) * (_CONTRAST / float(window.std()))).astype(np.float32)
 
-    def __init__(self, lags: np.ndarray, ridge: float) -> None:
-        size, self._ridge = (len(lags) + 1) // 2, np.float32(ridge)
-        self._torus = Torus([scipy.fft.next_fast_len(len(lags) + size, real=True)] * 2)
-        self._symbol = self._torus.spectrum(lags, [size - 1] * 2, np.float32)
-        self._steepest = np.float32(abs(self._symbol).max() + ridge)
 
-    def times(self, h: np.ndarray) -> np.ndarray:
-        """Return T h."""
-        return self._torus.filter(h, self._symbol)
+def _descended(h: np.ndarray, back: np.ndarray, lags: np.ndarray, ridge: np.float32) -> np.ndarray:
+    """Return the minimum over x ≥ 0 of ½ (x − h)ᵀ T (x − h) − backᵀ(x − h) + ½ ridge ‖x‖², where T is Toeplitz.
 
-    def least(self, b: np.ndarray, h: np.ndarray) -> np.ndarray:
-        """Return the minimum over h ≥ 0, by 24 projected gradient steps from h with restarted momentum."""
-        ahead, pace = h, 1.0
-        for _ in range(24):
-            slope = self.times(ahead) + self._ridge * ahead - b
-            new = np.maximum(ahead - slope / self._steepest, 0)
-            if ((ahead - new) * (new - h)).sum() > 0:
-                ahead, pace = new, 1.0
-            faster = (1 + math.sqrt(1 + 4 * pace**2)) / 2
-            ahead, pace, h = new + np.float32((pace - 1) / faster) * (new - h), faster, new
-        return h
+    `lags` (2s − 1, 2s − 1) is T's response to one pixel. 24 projected gradient steps with restarted momentum lead from
+    the PSF h (s, s) to the minimum.
+    """
+    torus = Torus([scipy.fft.next_fast_len(len(lags) + len(h), real=True)] * 2)
+    symbol = torus.spectrum(lags, [len(h) - 1] * 2, np.float32)
+    steepest, b = np.float32(abs(symbol).max() + ridge), torus.filter(h, symbol) + back
+    ahead, pace = h, 1.0
+    for _ in range(24):
+        slope = torus.filter(ahead, symbol) + ridge * ahead - b
+        new = np.maximum(ahead - slope / steepest, 0)
+        if ((ahead - new) * (new - h)).sum() > 0:
+            ahead, pace = new, 1.0
+        faster = (1 + math.sqrt(1 + 4 * pace**2)) / 2
+        ahead, pace, h = new + np.float32((pace - 1) / faster) * (new - h), faster, new
+    return h
 
 
 def _differences(f: np.ndarray) -> np.ndarray:
@@ -371,13 +364,6 @@ def _into(h: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         light = [line[i : i + length].sum() - 1e-6 * abs(i - middle) for i in range(len(h) - length + 1)]
         by.append(middle - int(np.argmax(light)) if light else 0)
     return np.array(by)
-
-
-def _alike(h: np.ndarray, other: np.ndarray) -> float:
-    """Return the largest correlation of two PSFs over all shifts by whole pixels."""
-    room = [2 * n for n in h.shape]
-    correlation = scipy.fft.irfft2(scipy.fft.rfft2(h, room).conj() * scipy.fft.rfft2(other, room), room)
-    return float(correlation.max() / np.sqrt((h**2).sum() * (other**2).sum()))
 
 
 def _difference(h: np.ndarray, other: np.ndarray) -> float:

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from .estimate import gradient_power, grey, listed, middle, pixels
+from ..operators.torus import Torus, wrapped
+from .estimate import distance, gradient_power, grey, listed, middle, pixels
 from .models import centre, centre_of_gravity, unit_sum
 from .shaping import cut_off_noise, resample
 from .spectra import PictureSpectrum, compressed
@@ -152,7 +153,7 @@ def check(image: Any, psf: Any) -> PSFCheck:
         mirror = {0.0: flipped} if np.abs(flipped - transfer).max() > 0.05 else {}
     scale, scale_evidence, scale_depth = _likeliest(spectrum, own, scales)
     _, mirrored, mirrored_depth = _likeliest(spectrum, own, mirror)
-    asymmetry = _asymmetry(h)
+    asymmetry = distance(h, h[::-1, ::-1])
     rotation = _sparsity_gain(picture, h, spectrum.noise) if asymmetry > _ASYMMETRIC else 0.0
     lossy = compressed(picture)
     rotated = f"rotated by 180 degrees it restores sparser edges ({100 * rotation:+.1f} %)"
@@ -228,7 +229,7 @@ def mismatch(image: np.ndarray, psf: np.ndarray) -> str | None:
     if not (np.isfinite(picture).all() and np.ptp(picture) > 0):
         return None
     spectrum = PictureSpectrum(picture)
-    if _asymmetry(h) > _ASYMMETRIC:
+    if distance(h, h[::-1, ::-1]) > _ASYMMETRIC:
         rotation = _sparsity_gain(picture, h, spectrum.noise)
         if rotation < -0.03:
             return f"rotated by 180 degrees it restores sparser edges ({100 * rotation:+.1f} %): try psf[::-1, ::-1]"
@@ -268,34 +269,21 @@ def _has_lobes(h: np.ndarray) -> bool:
     return bool(((power > 10 * np.minimum.accumulate(power, axis=1)) & (power > 1e-3)).any())
 
 
-def _asymmetry(h: np.ndarray) -> float:
-    """Return ‖h − rotated h‖/‖h‖ at the displacement with the best agreement."""
-    size = [2 * n for n in h.shape]
-    # The correlation of h with the rotated h is h ∗ h.
-    overlap = scipy.fft.irfft2(scipy.fft.rfft2(h, s=size) ** 2, s=size).max()
-    return math.sqrt(max(2 - 2 * float(overlap) / float((h**2).sum()), 0.0))
-
-
 def _sparsity_gain(picture: np.ndarray, h: np.ndarray, noise: float) -> float:
     """Return the logarithm of the normalised sum of gradients after deconvolution with the rotated PSF over that with
     h.
     """
-    m, n = picture.shape
-    reach = [min(s, k // 4) for s, k in zip(h.shape, (m, n), strict=True)]
-    to_edge = (1 + np.minimum(np.arange(k), np.arange(k)[::-1]) for k in (m, n))
-    ramps = [np.minimum(1, t / (r + 1)) for t, r in zip(to_edge, reach, strict=True)]
-    taper = np.outer(*(0.5 - 0.5 * np.cos(np.pi * r) for r in ramps))
-    g = scipy.fft.rfft2((picture - float(picture.mean())) * taper)
-    rough = gradient_power(picture.shape)
+    lengths = [scipy.fft.next_fast_len(n + s, real=True) for n, s in zip(picture.shape, h.shape, strict=True)]
+    torus = Torus(lengths)
+    seen = torus.analyse(wrapped(picture - float(picture.mean()), lengths))
     gradient = float((np.diff(picture, axis=0) ** 2).mean() + (np.diff(picture, axis=1) ** 2).mean())
+    ridge = 2 * noise / gradient * gradient_power(lengths) + 1e-9
+    reach = (min(s, n // 4) for s, n in zip(h.shape, picture.shape, strict=True))
+    inside = tuple(slice(r, n - r) for r, n in zip(reach, picture.shape, strict=True))
     sums = []
     for psf in (h, h[::-1, ::-1]):
-        k = scipy.fft.rfft2(psf, s=(m, n))
-        f = scipy.fft.irfft2(g * k.conj() / (np.abs(k) ** 2 + 2 * noise / gradient * rough + 1e-9), s=(m, n))
-        # The corner of the PSF is its origin here, so the border is left out on all sides.
-        f = f[2 * reach[0] : m - 2 * reach[0], 2 * reach[1] : n - 2 * reach[1]]
-        if f.size == 0:
-            return 0.0
+        k = torus.spectrum(psf, centre(h.shape))
+        f = torus.synthesise(seen * k.conj() / (np.abs(k) ** 2 + ridge))[inside]
         modulus = np.hypot(np.diff(f, axis=0)[:, 1:], np.diff(f, axis=1)[1:])
         sums.append(float(modulus.sum()) / math.sqrt(float((modulus**2).sum()) or 1.0))
     return math.log(max(sums[1], 1e-300) / max(sums[0], 1e-300))

@@ -8,7 +8,7 @@ analysis", Proc. IS&T PICS, 2000).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,10 +60,6 @@ class Edge:
         turn = math.degrees(math.atan2(abs(self.normal[0]), abs(self.normal[1])))
         return min(abs(turn - a) for a in (0, 45, 90))
 
-    def moved(self, by: float) -> Edge:
-        """Return the same edge with its distances increased by a number of pixels."""
-        return replace(self, t=self.t + by)
-
 
 def edges_in(image: np.ndarray, region: Any) -> list[Edge]:
     """Return the edges in the given regions of an image (M, N), or in the region that looks most like an edge."""
@@ -81,10 +77,9 @@ def edges_in(image: np.ndarray, region: Any) -> list[Edge]:
         if min(bottom - top, right - left) < 16:
             raise ValueError(f"{where} is too small; take at least 16 x 16, better 60 x 60")
     edges = [_measured(image, one) for one in regions]
-    for i, one in enumerate(edges):
-        others = edges[:i] + edges[i + 1 :]
-        if others and all(abs(one.normal @ other.normal) > 0.9 for other in others):
-            raise ValueError(f"all {len(edges)} edges have the same direction; cross them at 30 degrees or more")
+    normals = np.array([edge.normal for edge in edges])
+    if len(edges) > 1 and (np.abs(normals @ normals.T) > 0.9).all(axis=1).any():
+        raise ValueError(f"all {len(edges)} edges have the same direction; cross them at 30 degrees or more")
     return edges
 
 
@@ -139,9 +134,7 @@ def _measured(image: np.ndarray, region: Region) -> Edge:
     count, value, place = (np.bincount(index[inside], w[inside], minlength=high - low) for w in weights)
     have = count > 0
     central = np.abs(np.arange(low, high) + 0.5) * _BIN < 3
-    pairs = central.sum() // 2
-    quarters = have[central][: 2 * pairs].reshape(pairs, 2).any(axis=1)
-    if quarters.mean() < 0.9:
+    if (have[1:] | have[:-1])[central[1:]].mean() < 0.9:
         raise ValueError(
             f"the edge in {where} is not slanted, at {math.degrees(math.atan2(*normal)):.1f} degrees: rotate it by "
             "3 to 10 degrees, or take a longer part of it"
@@ -174,13 +167,10 @@ def _distances(part: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     rising = 1.0 if slope.sum() >= 0 else -1.0
     weight = np.maximum(rising * slope, 0)
     rows, cols = np.arange(len(a)), np.arange(a.shape[1])[2:-2]
-    strength = weight.max(axis=1)
-    if not strength.max() > 0:
+    if not weight.any():
         raise ValueError(f"there is no edge in {where}: it is constant")
-    use = strength > 0.3 * np.median(strength)
     at = cols[weight.argmax(axis=1)].astype(float)
-    line = _robust_line(rows[use], at[use], 1)
-    half = max(a.shape[1] / 4, 4.0)
+    line, half = _robust_line(rows, at, 1), max(a.shape[1] / 4, 4.0)
     for _ in range(6):
         away = cols - np.polyval(line, rows)[:, None]
         near = weight * np.exp(-2 * (away / half) ** 2)
@@ -229,11 +219,7 @@ def transfer(edge: Edge, unit: float) -> dict[str, Any]:
     frequency = np.fft.rfftfreq(n, step)
     mtf = np.abs(np.fft.rfft(line * np.hamming(n)))
     mtf = mtf / mtf[0] / np.maximum(np.sinc(2 * step * frequency), 0.1)  # without the MTF of the central difference
-    mtf50 = math.nan
-    below = np.flatnonzero(mtf < 0.5)
-    if len(below) and below[0] > 0:
-        i = below[0]
-        mtf50 = float(np.interp(0.5, [mtf[i], mtf[i - 1]], [frequency[i], frequency[i - 1]]))
+    mtf50 = float(np.interp(-0.5, -np.minimum.accumulate(mtf), frequency, right=math.nan))
     line, low = line / max(float(line.sum() * step), np.finfo(float).tiny), frequency <= 1
     found = {"mtf50": mtf50, "distance": t, "edge_spread": spread * unit, "line_spread": line}
     return found | {"frequency": frequency[low], "mtf": mtf[low]}

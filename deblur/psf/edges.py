@@ -76,7 +76,6 @@ def from_edge(image: Any, region: Region | Sequence[Region] | None = None, size:
     reach = min(math.ceil(1.6 * rise) + 2, max(int(min(edge.t.max() for edge in edges)) - 1, 2))
     shape = (2 * reach + 1, 2 * reach + 1) if size is None else as_shape(size)
     form, reason = _form_of(edges, shape)
-    edges = [_aligned(edge, shape, form) for edge in edges]
     fit, ambiguity = _simplest(edges, shape, form)
     draws = fit.drawn(np.random.default_rng(0))
     # NNLS selects few profiles, which depend on the noise. The mean over the draws is smoother.
@@ -90,14 +89,13 @@ def from_edge(image: Any, region: Region | Sequence[Region] | None = None, size:
     clipped = any(edge.clipped for edge in edges)
     doubtful = {f"the edge overshoots by {over}: it was sharpened; use raw data": overshoot > 0.04}
     doubtful["a side of the edge is saturated or cut off at black; both must keep detail"] = clipped
-    status, why = graded(error, reason, {}, rough, doubtful)
     if size is None:
         psf = crop(psf)
     stretch = np.linalg.svd(form, compute_uv=False)
     details = {"edges": len(edges), "angle": tuple(round(edge.angle, 2) for edge in edges)}
     details |= {"regions": tuple(edge.region for edge in edges)}
     details |= {"fwhm": width(psf), "stretch": float(stretch[0] / stretch[-1])}
-    return PSFEstimate(psf, error, status, why, details | transfer(edges[0], unit))
+    return graded(psf, error, details | transfer(edges[0], unit), {reason: True}, rough, doubtful)
 
 
 def ideal(t: np.ndarray, normal: np.ndarray) -> np.ndarray:
@@ -144,11 +142,6 @@ def _pixel_spreads(edge: Edge, shape: tuple[int, ...]) -> np.ndarray:
     return ideal(edge.t[:, None] - (y * edge.normal[0] + x * edge.normal[1]).ravel(), edge.normal)
 
 
-def _spreads(edge: Edge, parts: np.ndarray) -> np.ndarray:
-    """Return the edge spread of each part (k, m, n) of a PSF, (b, k)."""
-    return _pixel_spreads(edge, parts.shape[1:]) @ parts.reshape(len(parts), -1).T
-
-
 class _ProfileFit:
     """Non-negative weights of profiles, fitted to edges."""
 
@@ -163,14 +156,14 @@ class _ProfileFit:
             weight = 1 / np.hypot(edge.noise / np.sqrt(edge.count), 5e-4 * (bright - dark))
             own = np.stack([np.ones_like(edge.t), edge.t / np.abs(edge.t).max()], axis=1)
             scale = (bright - dark) * weight[:, None]
-            blocks.append(_spreads(edge, self.parts) * scale)
+            blocks.append(_pixel_spreads(edge, shape) @ self.parts.reshape(len(self.parts), -1).T * scale)
             nuisance.append(np.concatenate([own, -own], axis=1) * scale)
             right.append((edge.level - dark) * weight)
-        self.matrix = np.concatenate([np.concatenate(blocks), scipy.linalg.block_diag(*nuisance)], axis=1)
+        matrix = np.concatenate([np.concatenate(blocks), scipy.linalg.block_diag(*nuisance)], axis=1)
         self.right = np.concatenate(right)
-        self.q, self.r = np.linalg.qr(self.matrix)
+        self.q, self.r = np.linalg.qr(matrix)
         self.weights = self.solved(self.right)
-        self.explained = self.matrix @ self.weights
+        self.explained = matrix @ self.weights
         self.square = float(((self.right - self.explained) ** 2).sum())
 
     def solved(self, right: np.ndarray) -> np.ndarray:
@@ -230,17 +223,3 @@ def _form_of(edges: list[Edge], shape: tuple[int, ...]) -> tuple[np.ndarray, str
     found = form(scipy.optimize.minimize(data_residual, simplex[0], method="Nelder-Mead", options=options).x)
     also = f"; its axes are assumed to be along {words}" if len(edges) == 2 else ""
     return found, f"{len(edges)} edges{also}"
-
-
-def _aligned(edge: Edge, shape: tuple[int, ...], form: np.ndarray) -> Edge:
-    """Return the edge at its exact position, corrected by Gauss-Newton steps from one that is known to a tenth of a
-    pixel.
-    """
-    for _ in range(3):
-        fit = _ProfileFit([edge], shape, form, "bells")
-        e, k = 0.02, len(fit.parts)
-        change = (_spreads(edge.moved(e), fit.parts) - _spreads(edge.moved(-e), fit.parts)) / (2 * e)
-        slope = change @ fit.weights[:k] * fit.matrix[:, k]
-        away = float(slope @ (fit.right - fit.explained)) / float(slope @ slope)
-        edge = edge.moved(float(np.clip(away, -0.5, 0.5)))
-    return edge

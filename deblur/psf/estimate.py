@@ -37,19 +37,6 @@ class PSFStatus(enum.Enum):
         return cls.MEASURED if error < 0.1 else cls.ROUGH
 
 
-def graded(error: float, first: str, *notes_rough_doubtful: Mapping[str, Any]) -> tuple[PSFStatus, str]:
-    """Return a status and its reasons. Each mapping {reason: applies} limits the status if one of its
-    reasons applies.
-    """
-    status, reasons = PSFStatus.of(error), [first]
-    for best, checks in zip(PSFStatus, notes_rough_doubtful, strict=False):
-        held = [reason for reason, applies in checks.items() if applies]
-        if held:
-            status = max(status, best, key=list(PSFStatus).index)
-        reasons += held
-    return status, "; ".join(filter(None, reasons))
-
-
 @dataclass(frozen=True, eq=False)
 class PSFMap:
     """PSFs at the centres of equal parts of an image, for ``deblur.VaryingBlur(map.psfs, shape)``.
@@ -118,6 +105,21 @@ class PSFEstimate:
 
     def __repr__(self) -> str:
         return f"PSFEstimate(psf {self.psf.shape}, error={self.error:.2g}, status={self.status.name})"
+
+
+def graded(psf: np.ndarray, error: float, details: Mapping[str, Any], *reasons: Mapping[str, Any]) -> PSFEstimate:
+    """Return the result for a PSF, with its status and the reasons for it.
+
+    `reasons` are up to three mappings {reason: applies}. A reason of the first does not limit the status, one of the
+    second limits it to ROUGH, and one of the third to DOUBTFUL.
+    """
+    status, why = PSFStatus.of(error), list[str]()
+    for best, checks in zip(PSFStatus, reasons, strict=False):
+        held = [reason for reason, applies in checks.items() if applies]
+        if held:
+            status = max(status, best, key=list(PSFStatus).index)
+        why += filter(None, held)
+    return PSFEstimate(psf, error, status, "; ".join(why), details)
 
 
 def percent(part: float) -> str:
@@ -195,6 +197,13 @@ def energy_outside(psf: np.ndarray) -> float:
     power = max(math.log(max(inner / outer, 1.0)) / -math.log(0.7), 2.2)
     beyond = 2 * math.pi * outer * last**2 / (power - 2)
     return min(beyond / (max(float(psf.sum()), 0.0) + beyond), 1.0)
+
+
+def distance(h: np.ndarray, other: np.ndarray) -> float:
+    """Return ‖h − other‖ of two PSFs of norm one and one shape, at the shift by whole pixels at which it is least."""
+    room = [2 * n for n in h.shape]
+    correlation = scipy.fft.irfft2(scipy.fft.rfft2(h, room).conj() * scipy.fft.rfft2(other, room), room).max()
+    return math.sqrt(max(2 - 2 * float(correlation / np.sqrt((h**2).sum() * (other**2).sum())), 0.0))
 
 
 def shift(stack: Array, by: Array, slopes: bool = False) -> Array:

@@ -10,9 +10,9 @@ invariant image blurs with phase", IEEE Trans. ASSP 24 (1976) 58-63, searched fo
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,60 +27,23 @@ from .spectra import PictureSpectrum
 _SURE, _DEEP = 30.0, 0.4  # least log-likelihood ratio and least depth of zeros for a blur found in an image
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """A family of PSFs.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The names of the parameters.
-    values : callable
-        A function of (distances in rows (m, 1), in columns (1, n), *parameters) that returns values (m, n), of any
-        brightness.
-    start : callable
-        A function of (equivalent width, standard deviations in rows and columns, covariance (2, 2)) that returns
-        initial parameters to try.
-    least, most : tuple of float
-        Bounds of the parameters; infinity stands for four times the array's larger side.
-    """
-
-    names: tuple[str, ...]
-    values: Callable[..., np.ndarray]
-    start: Callable[[float, np.ndarray, np.ndarray], list[list[float]]]
-    least: tuple[float, ...]
-    most: tuple[float, ...] = (math.inf, math.inf)
-
-
-def _along(width: float, deviations: np.ndarray, covariance: np.ndarray) -> list[list[float]]:
-    """Return initial length and angle of a motion, from the covariance of its light."""
-    values, vectors = np.linalg.eigh(covariance)
-    down, right = vectors[:, 1]
-    return [[math.sqrt(12 * max(values[1], 0.1)), math.degrees(math.atan2(-down, right))]]
-
-
-KINDS = {
-    "gaussian": _Kind(
-        ("sigma_rows", "sigma_columns"),
-        lambda y, x, rows, cols: models.bell(y, rows) * models.bell(x, cols),
-        lambda w, s, _: [list(s), [w / 2.355, w / 2.355]],
-        (0.1, 0.1),
-    ),
-    "moffat": _Kind(
-        ("fwhm", "beta"), models.moffat_profile, lambda w, *_: [[w, 2.5], [w, 4.8]], (0.2, 1.05), (math.inf, 100.0)
-    ),
-    "disk": _Kind(("radius",), models.disk_area, lambda w, s, _: [[w / 2], [math.hypot(*s) * 1.4]], (0.3,)),
-    "airy": _Kind(
-        ("radius",),
-        lambda y, x, radius: models.airy_profile(np.hypot(y, x), radius),
-        lambda w, *_: [[1.18 * w], [1.4 * w]],
-        (0.5,),
-    ),
-    "motion": _Kind(("length", "angle"), models.path_length, _along, (1.0, -720.0), (math.inf, 720.0)),
+#: The PSF of each kind: a function of (distances in rows (m, 1), in columns (1, n), *parameters) that returns values
+#: (m, n), of any brightness. The names of its parameters are those of the result.
+KINDS: dict[str, Callable[..., np.ndarray]] = {
+    "gaussian": lambda y, x, sigma_rows, sigma_columns: models.bell(y, sigma_rows) * models.bell(x, sigma_columns),
+    "moffat": models.moffat_profile,
+    "disk": models.disk_area,
+    "airy": lambda y, x, radius: models.airy_profile(np.hypot(y, x), radius),
+    "motion": models.path_length,
 }
 
-#: A Gaussian with one width. A Moffat profile of large beta approaches it, but has one more parameter.
-_ROUND = _Kind(("sigma",), lambda y, x, s: models.bell(y, s) * models.bell(x, s), lambda w, *_: [[w / 2.355]], (0.1,))
+#: The kinds, and a Gaussian with one width. A Moffat profile of large beta approaches it, but has one more parameter.
+_TRIED = KINDS | {"round": lambda y, x, sigma: models.bell(y, sigma) * models.bell(x, sigma)}
+
+
+def _names(kind: str) -> list[str]:
+    """Return the names of a kind's parameters."""
+    return list(inspect.signature(_TRIED[kind]).parameters)[2:]
 
 
 def fit(psf_or_image: Any, kind: str | None = None, *, of: str = "auto") -> PSFEstimate:
@@ -146,7 +109,7 @@ def _built(kind: str, parameters: Any, shape: tuple[int, ...] | None = None) -> 
     if kind == "motion":
         return models.motion(max(float(parameters[0]), 1.0), float(parameters[1]))
     shape = shape or (2 * math.ceil(parameters[0] + 0.5) + 1,) * 2
-    return unit_sum(KINDS[kind].values(*coordinates(shape), *parameters))
+    return unit_sum(KINDS[kind](*coordinates(shape), *parameters))
 
 
 def _interval_details(name: str, value: float, low: float, high: float) -> dict[str, Any]:
@@ -160,16 +123,16 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
     a = np.pad(a, thin := int(min(a.shape) < 3))  # a line is surrounded by black
     if a.size < 9 or not np.ptp(a) > 0:
         raise ValueError(f"an array of shape {a.shape} that is constant or has few pixels cannot be fitted as a PSF")
-    fits = {name: _least_squares(a, KINDS[name]) for name in ([kind] if kind else KINDS)}
-    tried = [*fits.items()] + ([] if kind else [("gaussian", _least_squares(a, _ROUND))])
+    fits = {name: _least_squares(a, name) for name in ([kind] if kind else _TRIED)}
 
-    def criterion(trial: tuple[str, Any]) -> float:
+    def criterion(name: str) -> float:
         """Return the Bayesian information criterion."""
-        found = trial[1]
+        found = fits[name]
         return a.size * math.log(2 * found.cost + 1e-24) + math.log(a.size) * len(found.x)
 
-    name, _ = min(tried, key=criterion)
-    best, names = fits[name], KINDS[name].names
+    likeliest = min(fits, key=criterion)
+    name = "gaussian" if likeliest == "round" else likeliest
+    best = fits[name]
     left = best.fun.reshape(a.shape)
     model = a + left
     size = float(np.linalg.norm(model - model.min()))
@@ -182,38 +145,34 @@ def _fit_psf(a: np.ndarray, kind: str | None) -> PSFEstimate:
     # The effect of the noise on the PSF, through the parameters of its shape only.
     moved = float(np.einsum("ij,jk,ik", best.jac[:, 2:], covariance, best.jac[:, 2:]))
     error = math.hypot(math.sqrt(max(moved, 0.0)) / max(size, 1e-300), data_residual if structured else 0.0)
-    first = f"the residual of the {name} is {percent(data_residual)} of the PSF"
     notes = {
+        f"the residual of the {name} is {percent(data_residual)} of the PSF": True,
         "it has structure, unlike noise: the PSF is of another kind, or a sum of several": structured,
         f"{name} fits best of {', '.join(KINDS)}": kind is None,
     }
-    status, why = graded(error, first, notes)
     details: dict[str, Any] = {"kind": name}
-    for label, value, deviation in zip(names, best.x[2:], deviations, strict=True):
+    for label, value, deviation in zip(_names(name), best.x[2:], deviations, strict=True):
         details |= _interval_details(label, value, value - 1.96 * deviation, value + 1.96 * deviation)
     down, right = best.x[:2] + centre(a.shape) - thin
     details |= {"data_residual": data_residual, "place": (float(down), float(right))}
-    return PSFEstimate(_built(name, best.x[2:], a.shape), error, status, why, details)
+    return graded(_built(name, best.x[2:], a.shape), error, details, notes)
 
 
-def _least_squares(a: np.ndarray, family: _Kind) -> Any:
+def _least_squares(a: np.ndarray, kind: str) -> Any:
     """Return SciPy's least-squares result over (row and column of the position from the centre, *parameters)."""
-    y, x = coordinates(a.shape)
+    (y, x), corner, side = coordinates(a.shape), np.array(centre(a.shape)), 4.0 * max(a.shape)
     clear = np.maximum(a - np.median(border(a)) - 0.05 * np.ptp(a), 0)
-    covariance = np.cov(np.indices(a.shape).reshape(2, -1), aweights=clear.ravel(), ddof=0)
-    deviations = np.sqrt(np.maximum(np.diag(covariance), 0.1))
 
     def residual(p: np.ndarray) -> np.ndarray:
         """Return the residual with the best brightness and background for these parameters."""
-        basis = np.stack([family.values(y - p[0], x - p[1], *p[2:]).ravel(), np.ones(a.size)], axis=1)
+        basis = np.stack([_TRIED[kind](y - p[0], x - p[1], *p[2:]).ravel(), np.ones(a.size)], axis=1)
         return basis @ np.linalg.lstsq(basis, a.ravel(), rcond=None)[0] - a.ravel()
 
-    most = np.minimum(family.most[: len(family.names)], [4.0 * max(a.shape), 720.0][: len(family.names)])
-    corner = np.array(centre(a.shape))
-    lower = np.array([*(-0.5 - corner), *family.least])
-    upper = np.array([*(a.shape - corner - 0.5), *most])
+    limits = {"length": (1.0, side), "beta": (1.05, 100.0), "angle": (-720.0, 720.0)}
+    ends = [limits.get(name, (0.1, side)) for name in _names(kind)]
+    lower, upper = np.array([*zip(-0.5 - corner, a.shape - corner - 0.5, strict=True), *ends]).T
     fits = []
-    for start in family.start(width(clear), deviations, covariance):
+    for start in _starts(clear)[kind]:
         begin = np.clip([*centre_of_gravity(clear), *start], lower + 1e-6, upper - 1e-6)
         # Begin with coarse steps, since the pixels make the residual rough in the length of the path.
         for step, evaluations in ((1e-3, 60), (1e-5, 30)):
@@ -223,6 +182,22 @@ def _least_squares(a: np.ndarray, family: _Kind) -> Any:
             begin = found.x
         fits.append(found)
     return min(fits, key=lambda found: found.cost)
+
+
+def _starts(psf: np.ndarray) -> dict[str, list[list[float]]]:
+    """Return initial parameters to try for each kind, from the width of a PSF and the covariance of its light."""
+    w, covariance = width(psf), np.cov(np.indices(psf.shape).reshape(2, -1), aweights=psf.ravel(), ddof=0)
+    rows, cols = np.sqrt(np.maximum(np.diag(covariance), 0.1))
+    values, vectors = np.linalg.eigh(covariance)
+    angle = math.degrees(math.atan2(-vectors[0, 1], vectors[1, 1]))
+    return {
+        "gaussian": [[rows, cols], [w / 2.355, w / 2.355]],
+        "moffat": [[w, 2.5], [w, 4.8]],
+        "disk": [[w / 2], [math.hypot(rows, cols) * 1.4]],
+        "airy": [[1.18 * w], [1.4 * w]],
+        "motion": [[math.sqrt(12 * max(values[1], 0.1)), angle]],
+        "round": [[w / 2.355]],
+    }
 
 
 def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
@@ -237,12 +212,9 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
     evidence = spectrum.against(deviance, spectrum.without_blur[0])
     psf = _built(name, parameters)
     depth = spectrum.depth(spectrum.transfer(psf))
-    spread = []
-    for i, ends in enumerate(intervals):
-        for end in ends:
-            other = _built(name, [*parameters[:i], end, *parameters[i + 1 :]])
-            spread.append(np.linalg.norm(placed(other, psf.shape) - psf) / np.linalg.norm(psf))
-    error = max(0.05, float(np.mean(spread)) / 1.96)
+    at_ends = ([*parameters[:i], end, *parameters[i + 1 :]] for i, ends in enumerate(intervals) for end in ends)
+    spread = [np.linalg.norm(placed(_built(name, other), psf.shape) - psf) for other in at_ends]
+    error = max(0.05, float(np.mean(spread) / np.linalg.norm(psf)) / 1.96)
     unclear = evidence < _SURE or depth < _DEEP
     rival = max(found, key=lambda k: found[k][0])
     close = rival != name and spectrum.against(deviance, found[rival][0]) < 0.35 * evidence
@@ -251,12 +223,11 @@ def _fit_image(image: np.ndarray, kind: str | None) -> PSFEstimate:
         share = f"{100 * max(depth, 0):.0f} % of their depth ({100 * _DEEP:.0f} % needed)"
         first = f"no clear zeros of a {name} blur: evidence {evidence:.1f} ({_SURE:g} needed), {share}"
     rough = {"": True, f"a {rival} blur explains it nearly as well": close and not unclear}
-    status, why = graded(error, first, {}, rough, {"": unclear})
     details: dict[str, Any] = {"kind": name}
-    for label, value, ends in zip(KINDS[name].names, parameters, intervals, strict=True):
+    for label, value, ends in zip(_names(name), parameters, intervals, strict=True):
         details |= _interval_details(label, value, *ends)
     details |= {"evidence": evidence, "depth": depth}
-    return PSFEstimate(psf, max(error, 0.5) if unclear else error, status, why, details)
+    return graded(psf, max(error, 0.5) if unclear else error, details, {first: True}, rough, {"": unclear})
 
 
 def _search(spectrum: PictureSpectrum, kind: str) -> tuple[float, list[float], list[tuple[float, float]]]:
@@ -265,10 +236,9 @@ def _search(spectrum: PictureSpectrum, kind: str) -> tuple[float, list[float], l
     limits = (0.5, side / 4) if kind == "disk" else (1.5, side / 2)
     grid = [[radius] for radius in np.arange(1.2, side / 6, 0.25)]
     if kind == "motion":
-        grid = []
-        for length in np.geomspace(3, side / 3, 28):
-            turns = math.ceil(5 * length)
-            grid += [[length, 180 * (k + 0.5) / turns - 90] for k in range(turns)]
+        turns = [(length, math.ceil(5 * length)) for length in np.geomspace(3, side / 3, 28)]
+        grid = [[length, 180 * (k + 0.5) / n - 90] for length, n in turns for k in range(n)]
+
     y, x = np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None, :]
 
     def transfer(p: Any) -> np.ndarray:

@@ -121,13 +121,12 @@ class _System:
 
     def __init__(self, s: np.ndarray, b: np.ndarray, shape: tuple[int, ...], edge: int = 0) -> None:
         self.shape = shape
+        sides = [*zip(shape, s.shape, strict=True)]
         # The PSF reaches n // 2 pixels back, since its origin is (n - 1) // 2.
-        ends = [(n // 2 + edge, k - (n - 1) // 2 - edge) for n, k in zip(shape, s.shape, strict=True)]
-        rows, cols = (slice(*one) for one in ends)
-        down, right = (slice(*np.add(one, (n - 1) // 2)) for one, n in zip(ends, shape, strict=True))
-        self.place = (..., down, right)
+        inside = tuple(slice(n // 2 + edge, k - (n - 1) // 2 - edge) for n, k in sides)
+        self.place: tuple[Any, ...] = (..., *(slice(n - 1 + edge, k - edge) for n, k in sides))
         self.level = float(s.mean())
-        self.s, self.b = s - self.level, b[rows, cols]
+        self.s, self.b = s - self.level, b[inside]
         self.torus = Torus([scipy.fft.next_fast_len(n, real=True) for n in s.shape])
         self.spectrum = self.torus.analyse(self.s)
         self.kept = np.ones(self.b.shape)
@@ -135,13 +134,12 @@ class _System:
 
     def forward(self, h: np.ndarray) -> np.ndarray:
         """Return h ∗ sharp where all of it is in the frame."""
-        return self.torus.synthesise(self.torus.analyse(h) * self.spectrum)[self.place]
+        return self.torus.product(h, self.spectrum)[self.place]
 
     def adjoint(self, r: np.ndarray) -> np.ndarray:
         full = np.zeros((*r.shape[:-2], *self.torus.lengths))
         full[self.place] = r
-        back = self.torus.synthesise(self.torus.analyse(full) * self.spectrum.conj())
-        return back[..., : self.shape[0], : self.shape[1]]
+        return self.torus.product(full, self.spectrum, conjugate=True, shape=self.shape)
 
     def _free(self, r: np.ndarray) -> np.ndarray:
         """Return r without its mean over the kept pixels, which the offset explains."""
@@ -237,9 +235,8 @@ def _estimate(system: _System, h: np.ndarray, lam: float, moved: np.ndarray, uni
         f"{100 * outermost:.0f} % of it is at its border: pass a larger size": outermost > 0.03,
     }
     doubtful = {f"it explains only {100 * explained:.0f} % of the blurred image": explained < 0.8}
-    status, why = graded(error, f"{residual.size} pixels for the {h.size} of the PSF", {}, rough, doubtful)
     offset = float((system.b - system.forward(h)).mean()) - gain * system.level
     details = {"shift": (float(moved[0]), float(moved[1])), "gain": gain * units[0], "offset": offset * units[1]}
     details |= {"explained": explained, "residual": ratio}
     details |= {"fwhm": width(psf), "energy_outside": energy_outside(h)}
-    return PSFEstimate(psf, error, status, why, details)
+    return graded(psf, error, details, {f"{residual.size} pixels for the {h.size} of the PSF": True}, rough, doubtful)

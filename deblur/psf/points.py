@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -221,10 +221,11 @@ class _Field:
             f"it varies by {100 * varied.variation:.0f} % across the image: {advice}": varied.variation > 0.1,
             f"noise and differences of shape make {100 * error:.0f} % uncertain": not PSFStatus.of(error).ok,
         }
-        status, why = graded(error, f"the mean of {k} points" if k > 1 else "one point alone", {}, rough)
         details = {"points": k, "left_out": _listed(left_out), "fwhm": fwhm, "energy_outside": outside}
         details |= {"variation": varied.variation, "positions": at, "flux": flux * self.unit}
-        return PSFEstimate(psf, error, status, why, details, None if cells is None else varied.map(cells))
+        first = f"the mean of {k} points" if k > 1 else "one point alone"
+        found = graded(psf, error, details, {first: True}, rough)
+        return found if cells is None else replace(found, map=varied.map(cells))
 
     def _usable(self, own: np.ndarray, shape: Shape) -> tuple[np.ndarray, Counter[str]]:
         """Return which sources can be averaged (k,), and the numbers of the others by reason."""

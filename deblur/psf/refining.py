@@ -102,11 +102,10 @@ def refine(image: Any, psf: Any) -> PSFEstimate:
     else:
         reason += f"no change of {', '.join(PARAMETERS)} explains the image clearly better"
     rotation, scale, exponent = best * [*PARAMETERS.values()]
-    status, why = graded(error, reason, {}, {"": True})
     details = {"changed": ", ".join(changed) or "nothing", "rotation": float(rotation), "scale": math.exp(scale)}
     details |= {"exponent": math.exp(exponent), "evidence": evidence, "error_before": error_before}
     refined = crop(psfs[1], 1 - 1e-9) * given.sum() if changed else given
-    return PSFEstimate(refined * unit, error, status, why, details)
+    return graded(refined * unit, error, details, {reason: True}, {"": True})
 
 
 class _Posterior:

@@ -292,8 +292,7 @@ def prepare(
         f"{off}: centred=True moves it": max(map(abs, moved)) > 0.5 and not centred,
         f"about {100 * outside:.0f} % of its light falls outside its frame": outside > 0.03,
     }
-    status, why = graded(error, "", notes)
     cut = max(1 - float(placed(whole, h.shape).sum()), 0.0)
     details = {"moved": moved if centred else (0.0,) * h.ndim, "background": background, "noise": noise}
     details |= {"fwhm": width(h), "energy_outside": outside, "energy_cut": cut}
-    return PSFEstimate(h, error, status, why, details)
+    return graded(h, error, details, notes)
