@@ -7,14 +7,14 @@ README.md has a table of their sources; ``data/make_images.py`` made them.
 from __future__ import annotations
 
 import hashlib
+import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from .errors import check_choice, naming
-from .image import read
+from .image import as_float
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ def info(name: str) -> ImageInfo:
     """
     table = _table()
     check_choice(name, table, "sample image")
-    *words, shape = table[name]
+    name, title, author, licence, source, made, shape = table[name]
     sums = dict(line.split()[::-1] for line in _read(_folder() / "SHA256SUMS").decode().splitlines())
-    fields: list[Any] = [*words, tuple(map(int, shape.split(" x "))), sums[f"{name}.png"]]
-    return ImageInfo(*fields)
+    sides = tuple(map(int, shape.split(" x ")))
+    return ImageInfo(name, title, author, licence, source, made, sides, sums[f"{name}.png"])
 
 
 def _table() -> dict[str, list[str]]:
@@ -112,15 +112,18 @@ def load(name: str) -> np.ndarray:
     OSError
         If the file is missing or cannot be read.
     """
+    from PIL import Image
+
     expected = info(name).sha256
     path = _folder() / f"{name}.png"
-    found = hashlib.sha256(_read(path)).hexdigest()
+    content = _read(path)
+    found = hashlib.sha256(content).hexdigest()
     if found != expected:
         raise ValueError(
             f"{path} is damaged or was changed: its SHA-256 is {found}, not {expected}; restore the file "
             "(git checkout data/) or install deblur-toolkit again"
         )
-    return read(path)
+    return as_float(np.array(Image.open(io.BytesIO(content))))
 
 
 def _read(path: Path) -> bytes:
