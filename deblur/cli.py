@@ -323,11 +323,9 @@ def _visible(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata
 
 def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, least: float) -> list[str]:
     """Return options that suit this image, one line each; `least` is the smallest restored value."""
-    lines = []
-    if metadata.orientation != 1:
-        lines.append(
-            f"rotated     upright from orientation {metadata.orientation} of {args.input}, and a PSF file with it"
-        )
+    lines, turned = [], metadata.orientation
+    if turned != 1:
+        lines.append(f"rotated     upright from orientation {turned} of {args.input}, and a PSF file with it")
     if raw.ndim - image.is_colour(raw) == 3:
         lines.append(f"axes        {in_words(metadata, raw.shape[1:], 2)}")
     if args.bounds is None and raw.dtype != np.uint8:
