@@ -37,25 +37,14 @@ from .tuning import RULES
 
 
 class Parser(argparse.ArgumentParser):
-    """An `argparse.ArgumentParser` that reports an error in one line and can add its arguments at the first use."""
-
-    #: Adds the arguments at the first use, so that the modules of a command load only if that command runs.
-    fill: Callable[[Parser], None] | None = None
+    """An `argparse.ArgumentParser` that reports an error in one line."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf)")  # matches -1,1 and -1e-3 too
 
-    def filled(self) -> Parser:
-        """Return this parser with all its arguments added."""
-        if self.fill is not None:
-            fill, self.fill = self.fill, None
-            fill(self)
-        return self
-
     def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
         """Parse the arguments; an unknown argument is an error of the subcommand that met it."""
-        self.filled()
         parsed, rest = super().parse_known_args(*args, **kwargs)
         if rest and rest[0].startswith("-"):
             known = {option: option for option in self._option_string_actions}
@@ -70,15 +59,13 @@ class Parser(argparse.ArgumentParser):
         return None if os.path.exists(arg_string) and not known else super()._parse_optional(arg_string)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Raise an error that suggests the nearest choice; a command is also recognised by its verb and its options."""
+        """Raise an error that suggests the nearest choice; a command is also recognised by its verb."""
         if action.choices is None or value in action.choices:
             return
         meant = {str(choice).lower(): str(choice) for choice in action.choices}
         if isinstance(action, argparse._SubParsersAction):
             for name, parser in action.choices.items():
                 meant.setdefault((parser.description or "").split(" ")[0].lower(), name)
-                if f"--{value}" in parser._option_string_actions:
-                    meant.setdefault(value, f"{name} --{value}")
             if "reconstruct" in meant and (os.path.exists(value) or re.search(r"[./\\]", value)):
                 meant[value.lower()] = f"reconstruct {value} --output OUT --psf PSF"
             meant = {word: f"{self.prog} {words}" for word, words in meant.items()}
@@ -333,6 +320,6 @@ KINDS: dict[str, tuple[Any, str, str]] = {
     "sample": (data.names(), "NAME", f"NAME is one of {', '.join(data.names())}"),
     "image": (str, "IMAGE", f"IMAGE is a file or one of {', '.join(data.names())}"),
     "noise": (str, "NOISE", _NOISES),
-    "entrant": (str, "METHOD", ""),
+    "entrant": (str, "METHOD", f"{_METHODS}. An unknown METHOD lists those of other packages, too"),
     "psf unread": (str, "PSF", _FORMS),
 }

@@ -26,13 +26,13 @@ import numpy as np
 from . import image, psf, psf_command, terminal, volumes
 from .arguments import Parser, add_arguments, add_command
 from .blind_restoration import blind
+from .compare_command import compare
 from .demo import demo
 from .device import check_finite
 from .errors import ConvergenceError, NoGPUError
 from .image.axes import in_words
 from .image.light import measured
 from .image.metadata import inverse
-from .image.reading import check_readable
 from .image.stores import is_store
 from .image.writing import FORMATS
 from .methods import METHODS, choose_method, expected_seconds
@@ -64,14 +64,8 @@ def _parser() -> Parser:
         add_command(commands, function)
     add_command(commands, psf_command.blind).set_defaults(run=lambda args: reconstruct(psf_command.blind(args, parser)))
     psf_command.add_parser(commands)
-    commands.add_parser("compare", help="Compare methods on the same images: tables and a page").fill = _compare
+    add_command(commands, compare)
     return parser
-
-
-def _compare(parser: Parser) -> None:
-    from .compare import command  # imports every package that deblur is compared with
-
-    command.fill(parser)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -167,8 +161,6 @@ def reconstruct(args: argparse.Namespace) -> int:
         raise ValueError(f"--views {args.views}: it must be a .png besides OUT, and IN one volume")
     if tiles.wants(args, kernel):
         return tiles.reconstruct(args, partial(volumes.fitted, args.psf), options)
-    if not more:
-        check_readable(args.input)
     inputs = [*targets, source, *(given[0] for given in (args.mask, args.weights) if given)]
     for target in [*targets.values(), *filter(None, [args.views])]:
         image.check_writable(target, args.force, inputs=inputs)
@@ -331,11 +323,9 @@ def _visible(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata
 
 def _hints(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata, least: float) -> list[str]:
     """Return options that suit this image, one line each; `least` is the smallest restored value."""
-    lines = []
-    if metadata.orientation != 1:
-        lines.append(
-            f"rotated     upright from orientation {metadata.orientation} of {args.input}, and a PSF file with it"
-        )
+    lines, turned = [], metadata.orientation
+    if turned != 1:
+        lines.append(f"rotated     upright from orientation {turned} of {args.input}, and a PSF file with it")
     if raw.ndim - image.is_colour(raw) == 3:
         lines.append(f"axes        {in_words(metadata, raw.shape[1:], 2)}")
     if args.bounds is None and raw.dtype != np.uint8:
@@ -392,8 +382,7 @@ def _about(seconds: float) -> str:
 
 
 def choose(args: argparse.Namespace) -> int:
-    """Show the method that auto would choose, and the reason.
-
+    """Show the method that `deblur reconstruct` takes if none is named, and the reason.
 
     Also show how long each method takes for an image of this size, and why the other methods cannot solve the problem.
 
@@ -408,9 +397,10 @@ def choose(args: argparse.Namespace) -> int:
     --lam : lam = auto
         Strength of the smoothing.
     --boundary : boundary = unknown
-        How the scene continues beyond the frame.
+        How the scene continues beyond the frame. Without an image it cannot be detected.
     --formula : {tikhonov, hht}
     --dtype : {float32, float64} = float64
+        Precision of the computation.
     """
     blur = Blur(args.psf[1], args.shape, args.boundary)
     choice = choose_method(blur, args.lam, dtype=args.dtype, frames=args.channels, formula=args.formula)

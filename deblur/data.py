@@ -7,14 +7,14 @@ README.md has a table of their sources; ``data/make_images.py`` made them.
 from __future__ import annotations
 
 import hashlib
+import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from . import image
 from .errors import check_choice, naming
+from .image import as_float
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ def info(name: str) -> ImageInfo:
     """
     table = _table()
     check_choice(name, table, "sample image")
-    *words, shape = table[name]
+    name, title, author, licence, source, made, shape = table[name]
     sums = dict(line.split()[::-1] for line in content_of(_folder() / "SHA256SUMS").decode().splitlines())
-    fields: list[Any] = [*words, tuple(map(int, shape.split(" x "))), sums[f"{name}.png"]]
-    return ImageInfo(*fields)
+    sides = tuple(map(int, shape.split(" x ")))
+    return ImageInfo(name, title, author, licence, source, made, sides, sums[f"{name}.png"])
 
 
 def _table() -> dict[str, list[str]]:
@@ -112,9 +112,10 @@ def load(name: str) -> np.ndarray:
     OSError
         If the file is missing or cannot be read.
     """
-    path = _folder() / f"{name}.png"
-    content_of(path, info(name).sha256)
-    return image.read(path)
+    from PIL import Image
+
+    content = content_of(_folder() / f"{name}.png", info(name).sha256)
+    return as_float(np.array(Image.open(io.BytesIO(content))))
 
 
 def content_of(path: Path, sha256: str | None = None) -> bytes:

@@ -364,14 +364,7 @@ def all_true(of: Array) -> bool:
     return bool(of.all()) if get_xp(of) is np else not of.size or bool(of.astype(np.uint8).min())
 
 
-#: Advice in an error about NaN in an image.
-HIDE = (
-    "replace them, for instance by a median of their neighbours, or hide such pixels of an image by a "
-    "mask: ~numpy.isfinite(image) in Python, for the command a file that is not black there"
-)
-
-
-def check_finite(a: Array, name: str, instead: str = HIDE) -> None:
+def check_finite(a: Array, name: str, instead: str = "replace them, for instance by a median of neighbours") -> None:
     """Raise ValueError if `a` holds NaN or infinity; the message has their number, the first index, and advice
     (`instead`).
     """

@@ -87,8 +87,8 @@ def check_choice(value: _T, known: Iterable[str | None], name: str) -> _T:
     """Return `value` if it is one of the known names, else raise ValueError with the list of them."""
     names = [*known]
     if not (value is None or isinstance(value, str)) or value not in names:
-        meant = nearest(value, {str(n).lower(): str(n) for n in names})
-        raise ValueError(f"unknown {name} {shown(value)}; choose one of {', '.join(map(str, names))}{meant}")
+        meant = nearest(value, {word.lower(): word for word in filter(None, names)})
+        raise ValueError(f"unknown {name} {shown(value)}; choose one of {', '.join(filter(None, names))}{meant}")
     return value
 
 

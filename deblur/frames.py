@@ -20,6 +20,7 @@ from .operators.matrix import SPACES
 #: Slices of the frames and of the colours that are restored together.
 Part = tuple[slice, slice]
 ALL: Part = (slice(None), slice(None))
+_HIDE = "replace or hide them (mask=~numpy.isfinite(image); for the command a file that is not black there)"
 
 
 def min_float_dtype(dtype: Any) -> np.dtype:
@@ -231,7 +232,7 @@ class Frames:
         if img.dtype.kind == "f":
             self._largest = largest(img)
             if not math.isfinite(self._largest):
-                check_finite(img, "the image")
+                check_finite(img, "the image", _HIDE)
         self._given = self._raw = self._axes.split(img)
         self.extent, self.device = self._raw.shape, Device.of(img)
         self.count = math.prod(self.extent[:2])

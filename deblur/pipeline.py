@@ -253,14 +253,17 @@ class Deblurrer:
 
     def _attempts(self, frames: Frames) -> Iterator[tuple[NormalizedImage, Plan]]:
         """Yield the attempts in order; the next one is needed only if the one before it failed."""
-        if self._plan is None:
-            report_phase("boundary" if self._request.candidates else "begin")
+        report_phase("boundary" if self._request.candidates else "begin")
         check_frames(frames, self._request)
-        with self._lock:  # the first image decides the boundary
+        with self._lock:  # the first image decides the boundary, noise and λ
             self._request = request = detect_boundary(self._request, frames)
-        kept = self._plan
-        image = NormalizedImage(request, frames, None if kept is None else kept.noise)
-        plan = decided(request, kept, image)
+            if (kept := self._plan) is None:
+                image = NormalizedImage(request, frames, None)
+                plan = decided(request, None, image)
+                self._plan = replace(plan, start=None)
+        if kept is not None:
+            image = NormalizedImage(request, frames, kept.noise)
+            plan = decided(request, kept, image)
         yield image, plan
         if request.method == "auto":
             for name in plan.others:

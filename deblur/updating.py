@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from .device import asnumpy, check_finite, is_cupy, require_memory, unwrapped
+from .device import asnumpy, check_finite, hidden, is_cupy, require_memory, unwrapped
 from .errors import ConvergenceError, check_choice, check_count, check_dtype, check_number
 from .image import as_float
 from .linalg.band_triangle import BandTriangle
@@ -250,7 +250,7 @@ class QRDeblurrer:
         Parameters
         ----------
         *images : (M, N) arrays
-            One image for each exposure, in order. Values of hidden pixels have no effect; they may be NaN.
+            One image for each exposure, in order. Values of hidden pixels have no effect; they may be NaN or masked.
 
         Returns
         -------
@@ -293,7 +293,9 @@ class QRDeblurrer:
         for number, (image, exposure) in enumerate(zip(images, exposures, strict=True)):
             if is_cupy(image):
                 raise TypeError("QRDeblurrer works on NumPy arrays: pass cupy.asnumpy(image)")
-            g = as_float(unwrapped(image, f"image {number}")).astype(self.dtype)
+            masked = hidden(image)
+            levels = as_float(unwrapped(image if masked is None else np.asarray(image), f"image {number}"))
+            g = np.where(masked is not None and masked, np.nan, levels).astype(self.dtype)
             if g.shape != exposure.weights.shape:
                 raise ValueError(f"image {number} must have shape {exposure.weights.shape}, not {g.shape}")
             g = np.where(exposure.weights > 0, g, 0)

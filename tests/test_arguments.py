@@ -58,6 +58,7 @@ def test_kinds_and_defaults(parser):
     assert (found.size, found.bits, found.name, found.safe) == ((9, 9), 16, ["b", "c"], True)
     assert (found.number, KINDS["level"][0]("2,0.01")) == (-1e-3, (2, 0.01))
     assert found.region == [(1, 2, 3, 4), (5, 6, 7, 8)]
+    assert [*map(KINDS["bytes"][0], ("8GB", "512MiB", "1.5k", "7"))] == [8e9, 2**29, 1500, 7]
 
 
 def test_the_help_has_texts_defaults_and_notes(parser):
@@ -65,8 +66,3 @@ def test_the_help_has_texts_defaults_and_notes(parser):
     assert "A number, 50 % of it (default 2.5)" in said
     assert "How the scene" in said  # of Options
     assert "BOUNDARY is one of zero" in said
-
-
-@pytest.mark.parametrize(("text", "value"), [("8GB", 8e9), ("512MiB", 2**29), ("1.5k", 1500), ("7", 7)])
-def test_sizes_of_memory(text, value):
-    assert KINDS["bytes"][0](text) == value

@@ -48,9 +48,7 @@ def test_each_image_is_restored_as_if_alone(folder, tmp_path, capsys, lam):
 def test_images_of_one_kind_share_what_is_prepared(folder, tmp_path, monkeypatch):
     made = []
     prepare = pipeline.Deblurrer._prepared
-    monkeypatch.setattr(
-        pipeline.Deblurrer, "_prepared", lambda self, *rest: made.append(id(self)) or prepare(self, *rest)
-    )
+    monkeypatch.setattr(pipeline.Deblurrer, "_prepared", lambda d, *rest: made.append(id(d)) or prepare(d, *rest))
     files = [str(folder / name) for name in ("ä.png", "b.png")]
     run = ["reconstruct", *files, *PSF, "-q", "--clip", "-o"]
     assert main([*run, str(tmp_path / "one"), "--lam", "1e-2", "--boundary", "zero"]) == 0
@@ -83,9 +81,7 @@ def test_neither_an_input_nor_another_output_is_overwritten(folder, tmp_path, ca
     files, out = [folder / "ä.png", folder / "b.png"], tmp_path / "out"
     fails(capsys, ["reconstruct", *files, "-o", folder, *PSF, "--force"], "inputs are never overwritten")
     fails(capsys, ["reconstruct", *files, other / "b.bmp", "-o", out, *PSF], "b.bmp", "would both become")
-    fails(
-        capsys, ["reconstruct", *files, "-o", folder / "notes.txt", *PSF, "--force"], "notes.txt is the name of a file"
-    )
+    fails(capsys, ["reconstruct", *files, "-o", folder / "notes.txt", *PSF, "--force"], "notes.txt is the name of")
     fails(capsys, ["reconstruct", *files, "-o", tmp_path / "out.png", *PSF], "out.png is the name of a file")
     fails(capsys, ["reconstruct", files[0], "-o", "-", *PSF], "the name of a file is needed, not '-'")
     fails(capsys, ["reconstruct", *files, "-o", tmp_path / "a.zarr", *PSF], "a.zarr", "one IN")

@@ -72,6 +72,11 @@ ODD = {
     f"reconstruct g.tif -o o.zarr --psf box:3 --memory {'9' * 400}": "8GB or 512MiB",
     "plan --shape 9x9 --psf box:3 --lam 1 --memory 0": "a size such as 8GB or 512MiB is needed, not '0'",
     "choose --shape 99999999999999999999 --psf box:3": "ROWSxCOLUMNS such as 15x17",
+    "reconstruct n.zarr -o o.tif --psf box:3": "the axes of n.zarr are ['z', 'y', 'x'], with scales [[nan, nan, nan]]",
+    "psf fit g.png --kind foo": "unknown kind 'foo'; choose one of gaussian, moffat, disk, airy, motion",
+    "compare --blurred": "a picture that came blurred must be named",
+    "compare --image g.png --blurred --noise 0.1": "leave them or --blurred out",
+    "compare --image g.png --resume": "compare_output holds no comparison to resume: name its folder, or leave out",
     "demo --seed -1": "--seed: a whole number from 0 is needed, not '-1'",
     "psf points g.png -o p.xyz": "written to .npy, .npz, .csv, .txt or .tif, not to '.xyz'",
     "psf points g.png --positions text.png": "--positions text.png: row 1, column 1 holds 'no'",
@@ -86,6 +91,8 @@ def test_an_odd_command_line_is_answered_in_one_line(tmp_path, monkeypatch, caps
     (tmp_path / "-d").mkdir()
     zarr.create_array("l.zarr", shape=(9,), dtype="f4")
     zarr.create_group("m.zarr", attributes={"multiscales": "x"})
+    axes = {"axes": [{"name": name} for name in "zyx"], "datasets": [{"path": "0"}]}
+    zarr.create_group("n.zarr", attributes={"multiscales": [axes]}).create_array("0", shape=(9, 9), dtype="f4")
     (tmp_path / "cut.tif").write_bytes(b"II*\0\1\0\0")
     (tmp_path / "text.png").write_text("no image")
     image.write("g.png", deblur.data.load("camera")[100:130, 100:130])
@@ -94,4 +101,4 @@ def test_an_odd_command_line_is_answered_in_one_line(tmp_path, monkeypatch, caps
     tifffile.imwrite("q.tif", np.full((2, 3, 9, 9), np.nan, np.float32), photometric="minisblack")
     image.write("g.tif", np.full((30, 30), 7, np.uint8))
     fails(capsys, line.split(" "), ODD[line], code=1 if "--max-iterations 1" in line else 2)
-    assert not any(Path(name).exists() for name in ("o.png", "o.tif", "o.zarr"))
+    assert not any(Path(name).exists() for name in ("o.png", "o.tif", "o.zarr", "compare_output"))

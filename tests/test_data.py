@@ -53,6 +53,8 @@ def test_a_changed_or_missing_file_is_noticed(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "data", folder)
     monkeypatch.setattr(data, "_folder", lambda: folder)
     path = folder / "text.png"
+    monkeypatch.setattr("deblur.image.reading.opened", None)
+    assert data.load("text").shape == (172, 256)  # from the bytes that were checked; the file is not opened again
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
     refused(ValueError, "damaged or was changed", data.load, "text")
     path.unlink()

@@ -141,7 +141,7 @@ def test_the_page_on_photographs_can_be_followed_and_explains_every_line(folder,
 
 def test_the_page_on_photographs_names_what_there_is():
     commands = next(a for a in cli._parser()._actions if hasattr(a, "choices") and a.dest == "command").choices
-    options = {text for parser in commands.values() for text in parser.filled()._option_string_actions}
+    options = {text for parser in commands.values() for text in parser._option_string_actions}
     named = set(re.findall(r"--[a-z][a-z-]*", PHOTOGRAPHS))
     assert "--gamma" in named
     assert named <= options

@@ -65,7 +65,7 @@ ODD = [
     (r"an image \(..., M, N\) is needed, not shape \(3,\)", deblur.masks.saturated, np.ones(3)),
     ("integrated must be True or False", deblur.psf.gaussian, 3, 1.0, np.ones(2)),
     ("axes must be a positive whole number, not 'x'", deblur.tuning.estimate_noise, np.eye(9), None, "x"),
-    ("a PSF .* needed, not shapes", deblur.tuning.psf_error, np.eye(9), np.ones(3)),
+    ("psf must be a non-empty 2-D array, not shape", deblur.tuning.psf_error, np.eye(9), np.ones(3)),
     ("frames must be a positive", partial(deblur.choose_method, frames="x"), deblur.Blur([[1]], (9, 9)), 1),
     ("not array", partial(deblur.degrade, noise=np.ones(2)), np.eye(9), np.eye(3)),
     ("outsize must be .* below 2", deblur.matlab.psf2otf, np.eye(3), (2**63, 3)),

@@ -17,11 +17,8 @@ SHAPES = [(1, 1), (1, 6), (2, 2), (5, 1), (3, 4), (17, 19), (5,), (3, 1, 4)]
 def test_the_proximal_map_of_a_data_term_minimises_its_objective(rng, name, background):
     term = DataFidelity(name, background, delta=0.2)
     for _ in range(40):
-        g, w, rho = (
-            rng.choice([0.0, rng.random(), 3.0]),
-            rng.choice([0.0, rng.random(), 4.0]),
-            10 ** rng.uniform(-1, 2),
-        )
+        g, w = (rng.choice([0.0, rng.random(), largest]) for largest in (3.0, 4.0))
+        rho = 10 ** rng.uniform(-1, 2)
         q = rng.uniform(-2, 3)
 
         def value(v, g=g, w=w, q=q, rho=rho):

@@ -50,7 +50,7 @@ def test_hidden_shown_and_added_equal_the_dense_solution(rng, shape, size, bound
     mask.flat[0] = False  # something is left
     restore.hide(mask, method=method)
     assert np.array_equal(restore.weights[0] == 0, mask)
-    assert close(restore(np.where(mask, np.nan, g)), dense(restore, [g]))
+    assert close(restore(np.ma.array(np.where(mask, np.nan, g), mask=mask)), dense(restore, [g]))
 
     weights, again = rng.random(shape) + 0.5, rng.random(shape)
     late = rng.random(shape) < 0.1

@@ -1,10 +1,9 @@
-"""Compare deblurring methods on the same pictures: ``deblur compare``.
+"""Compare deblurring methods on the same pictures.
 
 `run` is the main function. ``print`` shows its result, a `Comparison`, and methods such as ``to_html`` write it to a
 file. Imports only point down this list:
 
 ==================== ==================================================================================
-``command``          the arguments of ``deblur compare``, its progress bar, its files
 ``running``          `run` runs every method on every case; `Comparison` has the results and their output
 ``page`` (``.html``) one HTML page: summary, cases, pictures, plots, record; tables for a notebook
 ``tables`` (``.md``) the columns, the order of the rows; tables for the terminal, Markdown and CSV

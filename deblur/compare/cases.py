@@ -200,7 +200,7 @@ def _frame(name: str, picture: np.ndarray, kernel: np.ndarray, size: int | None,
 def make_cases(
     images: Any = None,
     psfs: Any = "gaussian:9,1.5",
-    noises: Any = 0.01,
+    noises: Any = None,
     boundaries: str | Sequence[str] = "unknown",
     *,
     size: int | None = None,
@@ -215,8 +215,8 @@ def make_cases(
         Sharp pictures to be blurred; by default the central 256 x 256 pixels of the sample "camera".
     psfs : short form, path, array, list or mapping
         PSFs, as for `deblur.psf.parse`; an array is used unchanged.
-    noises : number, text or list
-        Noises, see `parse_noise`.
+    noises : number, text or list, optional
+        Noises, see `parse_noise`; by default 0.01. None may be given if the pictures are already blurred.
     boundaries : str or list of str
         How the scene continues beyond the frame. All boundaries use the same frame: the picture without a margin of the
         PSF's size. With "unknown" the margin is the scene beyond the frame; other boundaries define that scene.
@@ -240,6 +240,8 @@ def make_cases(
         if blurred:
             raise ValueError("a picture that came blurred must be named; give its file")
         images, size = "camera", 256 if size is None else size
+    if blurred and noises is not None:
+        raise ValueError("noises (--noise) are not added to blurred images: leave them or blurred=True (--blurred) out")
     if size is not None:
         check_count(size, "size, in pixels,")
     edges = [boundaries] if isinstance(boundaries, str) else list(boundaries)
@@ -250,7 +252,7 @@ def make_cases(
         own, pixels, notes = load_picture(source)
         pictures.append((name or own, pixels, notes))
     kernels = [_load_psf(*named) for named in _named(psfs)]
-    levels = [parse_noise(source) for _, source in _named(noises)]
+    levels = [parse_noise(source) for _, source in _named(0.01 if noises is None else noises)]
     if not (pictures and kernels and levels and edges):
         raise ValueError("at least one image, PSF, noise and boundary are needed")
     cases: list[Case] = []

@@ -119,7 +119,7 @@ def check_methods(methods: str | Sequence[str] | None) -> list[Entrant]:
 def run(
     images: Any = None,
     psfs: Any = "gaussian:9,1.5",
-    noises: Any = 0.01,
+    noises: Any = None,
     boundaries: str | Sequence[str] = "unknown",
     methods: str | Sequence[str] | None = None,
     *,

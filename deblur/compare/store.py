@@ -61,6 +61,8 @@ class Store:
                     f"{self._file} exists: continue with it (resume=True, --resume), replace it (overwrite=True, "
                     "--force), or name another folder"
                 )
+        elif settings.resume:
+            raise FileNotFoundError(f"{folder} holds no comparison to resume: name its folder, or leave out --resume")
         self._pictures.mkdir(parents=True, exist_ok=True)
 
     def _load(self) -> None:

@@ -145,7 +145,7 @@ def read_stored(path: FilePath) -> tuple[np.ndarray, Metadata]:
             f"{path} is partly transparent, and its background is not known; put it on a background (flatten it) in an "
             "image editor, or use read_with_metadata, which returns colours and transparency separately"
         )
-    check_finite(image, str(path), "replace them, for instance by a median of their neighbours")
+    check_finite(image, str(path))
     return image, found
 
 
@@ -405,12 +405,11 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
             raise Refusal(f"has {bits} bits a sample; save it with 8, 16 or 32")
         size = math.prod(series[0].shape) * bytes_each
         mapped = len(series) == 1 and series[0].dataoffset is not None and size >= _MAPPED and path.is_file()
-        if not mapped:
-            _check_memory(path, (len(series), *series[0].shape), bytes_each)
         try:
             if mapped:  # pages are read when they are needed, and the file is never changed
                 image = np.asarray(tifffile.memmap(path, mode="c"))
             else:
+                _check_memory(path, (len(series), *series[0].shape), bytes_each)
                 image = np.stack([s.asarray() for s in series]) if len(series) > 1 else series[0].asarray()
         except ValueError as error:
             if "imagecodecs" not in str(error):  # without it tifffile reads few compressions
@@ -420,7 +419,9 @@ def _read_tiff(f: BinaryIO, path: Path) -> tuple[np.ndarray, Metadata]:
                 return _tiff_through_pillow(f, path, tiff)
             name = tifffile.COMPRESSION(page.compression).name
             raise Refusal(f"is compressed with {name}; install imagecodecs, or save without compression") from error
-        axes = ("I" if len(series) > 1 else "") + series[0].axes
+        one = series[0] if series[0].ndim > 1 else page  # tifffile drops the rows of a line
+        axes = ("I" if len(series) > 1 else "") + one.axes
+        image = image.reshape(*image.shape[: len(axes) - len(one.axes)], *one.shape)
         along = [(axis, n) for axis, n in zip(axes, image.shape, strict=True) if axis not in "YXS" and n > 1]
         sizes = tuple(n for _, n in along) or image.shape[: axes.index("Y")][:1]
         found = metadata.of_tiff(tiff, f, "".join(axis for axis, _ in along), sizes)

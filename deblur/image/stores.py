@@ -114,14 +114,16 @@ def largest_level(path: str, least: int = 0) -> tuple[Any, Any, Metadata]:
         sizes = array.shape
         moves = [move for each in (first, scales[0]) for move in each.get("coordinateTransformations", [])]
         steps = [move["scale"] for move in moves if "scale" in move] or [[np.nan] * len(axes)]
-        sides = zip(axes, np.prod(steps, axis=0).tolist(), strict=bool(axes))
+        sides = zip(axes, np.prod([*zip(*steps, strict=False)], axis=1).tolist(), strict=False)  # checked below
         spacing = {a["name"].upper(): s * unit for a, s in sides if s > 0 and (unit := standard(a.get("unit", "")))}
         channels = (found.attrs.get("ome") or found.attrs).get("omero", {}).get("channels", [])
         labels = tuple(str(channel.get("label", i)) for i, channel in enumerate(channels))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: damaged OME metadata ({error!r}): restore a copy, or name its array") from None
-    if names[-2:] != ["y", "x"] or len(names) != len(sizes):
-        raise ValueError(f"the axes of {path} are {names}; they must be {len(sizes)} and end in y and x")
+    if names[-2:] != ["y", "x"] or {len(names), *map(len, steps)} != {len(sizes)}:
+        raise ValueError(
+            f"the axes of {path} are {names}, with scales {steps}; needed are {len(sizes)}, with y and x last"
+        )
     ngff = scales[0] | {"axes": axes, "datasets": [first | {"path": "0"}]}
     kept: dict[str, Any] = {"channels": tuple(channels), "ngff": ngff}
     return found, array, Metadata(axes=_letters(names), sizes=sizes[:-2], spacing=spacing, labels=labels, **kept)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 import scipy
@@ -118,6 +119,11 @@ class Torus:
                 part *= turns[axis]
             out[..., columns] = part
         return out
+
+    def squared_frequencies(self) -> Array:
+        """Return |k|², in cycles per pixel, on half of the frequencies."""
+        along = [*map(np.fft.fftfreq, self.lengths[:-1]), np.fft.rfftfreq(self.lengths[-1])]
+        return reduce(self.device.xp.add, [self.device.xp.asarray(k**2) for k in np.ix_(*along)])
 
     def power(self, psf: np.ndarray) -> Array:
         """Return the PSF's |ĥ|² on half of the frequencies, float64; it does not depend on the origin."""

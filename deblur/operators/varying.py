@@ -26,7 +26,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -132,8 +132,6 @@ class VaryingBlur(LinearMap):
         self.mean_blur = Blur(mean, shape, boundary, origin=origin)
         self.image_shape, self.scene_shape = self.mean_blur.image_shape, self.mean_blur.scene_shape
         self.crop, self.boundary = self.mean_blur.crop, self.mean_blur.boundary
-        apart = (nodes - nodes.mean(axis=0)).reshape(len(nodes), -1)
-        self.parts = 1 + int(np.linalg.matrix_rank(apart, 1e-12 * abs(mean).max()))  # number of blurs of `principal`
         sums = np.abs(nodes).sum(axis=(-2, -1))
         # ‖H‖² is at most the largest row sum times the largest column sum.
         columns = np.abs(nodes).max(axis=0).sum(axis=(-2, -1))
@@ -153,6 +151,7 @@ class VaryingBlur(LinearMap):
     def scaled(self, power: int) -> VaryingBlur:
         """Return 2^power H, with the same mantissas as H."""
         other = copy.copy(self)
+        other.__dict__.pop("components", None)
         other._blurs = [[blur.scaled(power) for blur in term] for term in self._blurs]
         other.mean_blur = self.mean_blur.scaled(power)
         other._sample, other._nodes = (np.ldexp(x, power) for x in (self._sample, self._nodes))
@@ -212,14 +211,21 @@ class VaryingBlur(LinearMap):
         psfs : (K, m, n) array
             The PSFs; (K, C, m, n) with colours.
         """
-        mean, rank = self._nodes.mean(axis=0), self.parts - 1
-        u, s, vectors = np.linalg.svd((self._nodes - mean).reshape(len(self._nodes), -1), full_matrices=False)
+        mean, coefficients, vectors = self.components
         maps, psfs = [device.xp.ones(self.image_shape, dtype)], [mean]
-        for w, h in zip(self._maps(u[:, :rank] * s[:rank], device), vectors[:rank], strict=True):
+        for w, h in zip(self._maps(coefficients, device), vectors, strict=True):
             scale = norms_of(w)[0] / math.sqrt(w.size) / _LIGHT
             maps.append((w / scale).astype(dtype))
             psfs.append(h.reshape(mean.shape) * scale)
         return maps, np.array(psfs)
+
+    @cached_property
+    def components(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The mean PSF, and the coefficients (nodes, K) and vectors (K, m n) of the PSFs' principal components."""
+        mean = self._nodes.mean(axis=0)
+        u, s, vectors = np.linalg.svd((self._nodes - mean).reshape(len(self._nodes), -1), full_matrices=False)
+        rank = np.count_nonzero(s > 1e-12 * abs(self.mean_blur.psf).max())
+        return mean, u[:, :rank] * s[:rank], vectors[:rank]
 
     def _maps(self, coefficients: np.ndarray, device: Device) -> Iterator[Array]:
         """Yield a map (M, N), float64, for each column of coefficients, interpolated between the lattice's nodes."""

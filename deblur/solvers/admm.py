@@ -63,7 +63,7 @@ def memory(problem: Problem) -> float:
     regularizers, axes, gpu = REGULARIZERS.get(problem.regularizer, ()), problem.axes, problem.device.gpu is not None
     kinds = [len(DIFFERENCES[p.differences](axes)) for p in regularizers] or [0]
     boxed = problem.bounds is not None or operator.boundary.dark or not regularizers
-    split, parts = splits(operator), operator.parts if splits(operator) else 1
+    split, parts = splits(operator), 1 + len(operator.components[-1]) if splits(operator) else 1
     whole = operator.boundary.continued or not (split or operator.shift_invariant)  # x is the scene itself
     domain, w = scene if whole else torus, problem.fidelity.weights
     if gpu:

@@ -16,11 +16,12 @@ from ..errors import check_count, check_number
 from ..image.arrays import step_of
 from ..normalization import shifted
 from ..norms import alike, combined, largest, outer, squares, total, totals
+from ..operators.matrix import check_psf
 from ..operators.torus import Torus
 from ..pixelwise import copied, fused, modulus, stored
 from ..problem import Problem
 from .start import filled, smoothed
-from .whittle import fitted_spectrum, scene_law
+from .whittle import fitted_spectrum, left_by, scene_law
 
 _SIDES = (32, 16, 8, 4)  # sides of blocks: the first one is used that fits three times along each side
 _BLOCKS = 4096  # a frame with more blocks is sampled
@@ -119,10 +120,9 @@ def _unit(g: Array) -> tuple[Array, int]:
 
 
 def _psf_for(g: Array, psf: Array) -> np.ndarray:
-    h = asnumpy(as_real(psf, "psf", np.float64))
-    if h.ndim != 2 or g.ndim < 2:
-        raise ValueError(f"a PSF (m, n) and an image (..., M, N) are needed, not shapes {h.shape} and {g.shape}")
-    return h
+    if g.ndim < 2:
+        raise ValueError(f"an image (..., M, N) is needed, not shape {g.shape}")
+    return asnumpy(check_psf(psf))
 
 
 def _noise_blocks(g: Array, sides: tuple[int, ...]) -> tuple[list[np.ndarray], float]:
@@ -248,14 +248,14 @@ class NoiseModel(NamedTuple):
         """Return the model of the image times 2^by."""
         return self._replace(**{x: shifted(getattr(self, x), by) for x in ("gain", "read", "left", "light")})
 
-    def coloured(self, white: Array) -> Array:
+    def coloured(self, white: Array, axes: int = 2) -> Array:
         """Turn white noise (..., M, N) into noise with this model's spectrum, part of which is that of a scene."""
         if not self.left:
             return white
-        (m, n), xp = white.shape[-2:], get_xp(white)
-        scene = scene_law(xp.asarray(np.fft.fftfreq(m)[:, None] ** 2) + xp.asarray(np.fft.rfftfreq(n) ** 2))
+        torus, xp = Torus(white.shape[-axes:], Device.of(white)), get_xp(white)
+        scene = scene_law(torus.squared_frequencies())
         by = xp.sqrt(1 - self.share + self.share / float(scene.mean()) * scene)
-        return Torus((m, n), Device.of(white)).filter(white, by.astype(white.dtype))
+        return torus.filter(white, by.astype(white.dtype))
 
     def variance(self, image: Array) -> Array:
         """Return the variance of each pixel of an image (..., M, N), taken from the slightly smoothed image."""
@@ -364,11 +364,9 @@ def weighed(
 ) -> Problem:
     """Return the problem with a noise model of frames (k, c, M, N) and, for photon noise, with weights.
 
-    The noise is estimated as far as it is not given, or `kept` from another image.
-
-    The linear formula needs only the residual of the PSF's error, which is estimated for images of two axes. The caller
-    may give the level of the noise, or ε. Photon noise is weighted by the inverse of its variance at each pixel [1]_ if
-    that variance exceeds five times the read noise's and the variance that the PSF's error leaves.
+    The noise is estimated as far as it is not given, or `kept` from another image. The linear formula needs only the
+    residual of the PSF's error, which is estimated for images of two axes. Photon noise is weighted by the inverse of
+    its variance at each pixel [1]_ if that exceeds five times the read noise's and what the PSF's error leaves.
 
     References
     ----------
@@ -380,9 +378,11 @@ def weighed(
         return problem
     seen = filled(g, fidelity.weights)
     net = seen - fidelity.background if fidelity.background else seen
-    model = kept or NoiseModel(0.0, noise or 0.0, error or 0.0)
+    model = kept or NoiseModel(0.0, noise or 0.0)
     if kept is None and blur is not None and problem.axes == 2 and error != 0:
         model = psf_noise(seen, blur.psf, noise, error)
+    if kept is None and error and not model.psf_error:
+        model = model._replace(psf_error=error, uncertainty=0.0, left=left_by(problem.operator.mean_blur, seen, error))
     if kept is None and problem.asked and noise is None:
         model = model._replace(read=max(model.read, math.sqrt(noise_variance(problem, g))))  # JPEG hides fine noise
         if fidelity.weights is None and problem.axes > 1:

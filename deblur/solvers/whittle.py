@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import product
 
 import numpy as np
 
 from ..device import Array, Device, asnumpy
-from ..norms import combined, largest, outer
+from ..norms import combined, largest, outer, squares
+from ..operators.blur import Blur
 from ..operators.torus import Torus
 
 
@@ -155,6 +156,19 @@ def fitted_spectrum(g: Array, psf: np.ndarray) -> tuple[Cells, np.ndarray] | Non
     means = found.means(power_of(g, side, [min(-(-n // side), 3) for n in g.shape[-2:]]))
     shows = means.max() > (max(1e-12, 8 * float(np.finfo(g.dtype).eps)) * largest(g)) ** 2
     return (found, means) if shows else None
+
+
+def left_by(blur: Blur, g: Array, error: float) -> float:
+    """Return the standard deviation of what an error ε of the PSF leaves of frames, as `NoiseModel.left` defines it.
+
+    The scene is estimated as the linear formula does with λ = ε², in which noise counts as at most half of itself.
+    """
+    torus, wrong = Torus(blur.image_shape, Device.of(g)), (error * blur.dc_gain) ** 2
+    taper = reduce(np.multiply.outer, [np.hanning(n + 2)[1:-1] / math.sqrt(0.375 * (n + 1) / n) for n in torus.lengths])
+    power = torus.power(blur.psf)
+    power = power * (scene_law(torus.squared_frequencies()) > 0) / (power + wrong) ** 2
+    residual = torus.filter(g * torus.device.xp.asarray(taper.astype(g.dtype)), (wrong * power) ** 0.5)
+    return math.sqrt(float(squares(residual)) / g.size)
 
 
 def scene_law(squares: Array) -> Array:

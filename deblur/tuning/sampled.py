@@ -106,7 +106,7 @@ class _Observer:
             # Small relative to the noise, but far above the solver's tolerance.
             signs = random_signs(g.shape, g.dtype, xp)
             if problem.noise is not None:
-                signs = problem.noise.coloured(signs)
+                signs = problem.noise.coloured(signs, problem.axes)
             size = math.sqrt(nu)
             if self.counts:
                 size = xp.maximum(size * xp.sqrt(xp.maximum(g, float(g.mean()) * 0.05)), 1e-3 * self.scale)

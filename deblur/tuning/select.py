@@ -163,7 +163,7 @@ def unexplained(problem: Problem, g: Array) -> Callable[[float], float]:
     plain = Problem(operator, dtype=problem.dtype, device=problem.device, frames=problem.frames, noise=problem.noise)
     choice = apply_rule(plain, seen, "auto", None, None)
     lam, psf = with_psf_error(choice, plain).lam, operator.mean_blur.psf
-    power = abs(np.fft.fft2(psf, [2 * n for n in psf.shape])) ** 2
+    power = abs(np.fft.fftn(psf, [2 * n for n in psf.shape], range(psf.ndim))) ** 2
 
     def left_by(share: float) -> float:
         at = replace(plain, lam=share * lam)

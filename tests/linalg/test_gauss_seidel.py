@@ -256,4 +256,4 @@ def test_bad_input_is_refused():
     for rtol in (-1.0, np.nan, np.inf):
         refused(ValueError, "rtol", gauss_seidel, a, b, rtol=rtol)
     refused(ValueError, "max_sweeps", gauss_seidel, a, b, max_sweeps=-1)
-    refused(ValueError, "unknown acceleration 'sor'; choose one of None, cg", gauss_seidel, a, b, acceleration="sor")
+    refused(ValueError, "unknown acceleration 'sor'; choose one of cg", gauss_seidel, a, b, acceleration="sor")

@@ -1,10 +1,12 @@
 """The level of the noise, estimated from images whose noise is known."""
 
 import math
+from functools import reduce
 from io import BytesIO
 
 import numpy as np
 import pytest
+import scipy
 from PIL import Image
 from refusals import refused
 from scipy.ndimage import gaussian_filter
@@ -132,6 +134,21 @@ def test_an_error_of_the_psf_is_added_to_lambda(rng):
     assert added == pytest.approx((4e-4 * (kernel**2).sum(), 0.04), rel=1e-6)
     assert NoiseModel(0.0, 1e-3, psf_error=0.012, uncertainty=0.002, left=1e-2).lam <= 0.012**2  # no more than it is
     assert "error of the PSF 0.1 of its sum (given)" in str(wrong)
+
+
+@pytest.mark.parametrize("shape", [(400,), (20, 30, 30), (30, 25)])
+def test_a_given_error_of_the_psf_leaves_what_such_errors_leave(rng, shape):
+    """Also where none can be estimated: lines, volumes and small images."""
+    f = np.kron(rng.random(np.floor_divide(shape, 5)), np.ones([5] * len(shape)))
+    kernel = reduce(np.multiply.outer, [np.array([1, 3, 4, 3, 1]) / 12] * len(shape))
+    g = Blur(kernel, shape, "reflect").forward(f) + 1e-3 * rng.standard_normal(shape)
+    exact, wrong = (solve(g, kernel, psf_error=e, method="tv", boundary="reflect") for e in (0, 0.05))
+    errors = rng.standard_normal((30, *kernel.shape))
+    left = [np.fft.fftn(scipy.signal.convolve(f, e / np.linalg.norm(e), "valid")) for e in errors]
+    fine = sum(np.ix_(*[np.fft.fftfreq(n) ** 2 for n in left[0].shape])) > 0.1**2
+    expected = 0.05 * np.sqrt(np.mean(np.abs(left) ** 2 * fine) / fine.size)
+    assert 0.6 < wrong.problem.noise.left / expected < 1.5
+    assert wrong.lam > 3 * exact.lam
 
 
 def test_where_the_psf_is_wrong_collaborative_filtering_does_not_fall_below_its_pilot():

@@ -1,4 +1,4 @@
-"""The command ``deblur compare``: its arguments, its progress bar and its files."""
+"""The command ``deblur compare``: every method on the same images."""
 
 from __future__ import annotations
 
@@ -7,32 +7,19 @@ import shutil
 import sys
 from pathlib import Path
 
-from .. import image
-from ..arguments import Parser, add_arguments
-from ..terminal import progress
-from .adapters import entrants
-from .findings import Settings
-from .running import run
-from .tables import terminal_table
+from . import image
+from .terminal import progress
 
 #: Files of the folder besides the rows, and the methods of Comparison that write them.
 _FILES = {"compare.html": "to_html", "compare.json": "to_json", "compare.csv": "to_csv", "compare.md": "to_markdown"}
 
 
-def fill(parser: Parser) -> None:
-    """Add the arguments of ``deblur compare``."""
-    parser.description = (
-        "Blur images, restore them by every method, measure all methods alike, and write tables and one HTML page. "
-        "Every combination of images, PSFs, noises and boundaries is a case. Ctrl-C ends the command early and keeps "
-        "all finished rows; --resume continues from there."
-    )
-    add_arguments(parser, compare)
-    parser.epilog = f"{parser.epilog} METHOD is one of {', '.join(entrants())}; all by default."
-    parser.set_defaults(run=compare)
-
-
 def compare(args: argparse.Namespace) -> int:
-    """Run ``deblur compare`` and return the exit code: 0, or 130 if it was interrupted.
+    """Compare methods on the same images: tables and a page.
+
+    Blur images, restore them by every method, measure all methods alike, and write tables and one HTML page. Every
+    combination of images, PSFs, noises and boundaries is a case. Ctrl-C ends the command early and keeps all finished
+    rows; --resume continues from there.
 
     Parameters
     ----------
@@ -44,14 +31,14 @@ def compare(args: argparse.Namespace) -> int:
         Side in pixels of a square part at the centre; by default the largest part.
     --psf : psf unread, several = gaussian:9,1.5
         Image of one point after the blur.
-    --noise : noise, several = gaussian:0.01
-        The noise to be added.
+    --noise : noise, several
+        The noise to be added; by default gaussian:0.01.
     --boundary : boundary, several = unknown
         How the scene continues beyond the frame.
     --seed : seed = 0
         Seed of the noise.
     --method : entrant, several
-        The methods to be compared.
+        The methods to be compared; by default all.
     --lam : lam = gcv
         Strength of the smoothing.
     --other-boundary : {own, refuse} = own
@@ -74,6 +61,9 @@ def compare(args: argparse.Namespace) -> int:
     -q, --quiet : flag
         Print nothing but errors.
     """
+    from .compare import Settings, run  # with the packages that they need
+    from .compare.tables import terminal_table
+
     folder = Path(args.output)
     if folder.is_dir():
         inputs = [*args.psf, *(args.image or [])]
