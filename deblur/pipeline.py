@@ -365,7 +365,7 @@ def solve_into(
             result = solve_into(into, img, psf, lam, options, check=check, kept=kept, **axes)
             return replace(result, checks=f"pixels that the sensor clipped are hidden; {result.checks}")
         if kept is None or isinstance(request.lam, str):
-            frames, words = as_light(frames, request)
+            frames, request, words = as_light(frames, request)
             result = Deblurrer._of(request)._solve(frames, check, into, one_image=True)
             return replace(result, checks=words + result.checks)
         check_frames(frames, request)

@@ -358,7 +358,7 @@ def weighed(
 ) -> Problem:
     """Return the problem with a noise model of frames (k, c, M, N) and, for photon noise, with weights.
 
-    The noise is estimated as far as it is not given, or `kept` from another image.
+    The noise is estimated as far as it is not given, or read already (`problem.noise`), or `kept` from another image.
 
     The linear formula needs only the residual of the PSF's error, which is estimated for images of two axes. The caller
     may give the level of the noise, or ε. Photon noise is weighted by the inverse of its variance at each pixel [1]_ if
@@ -376,7 +376,7 @@ def weighed(
     net = seen - fidelity.background if fidelity.background else seen
     model = kept or NoiseModel(0.0, noise or 0.0, error or 0.0)
     if kept is None and blur is not None and problem.axes == 2 and error != 0:
-        model = psf_noise(seen, blur.psf, noise, error)
+        model = problem.noise or psf_noise(seen, blur.psf, noise, error)
     if kept is None and problem.asked and noise is None:
         model = model._replace(read=max(model.read, math.sqrt(noise_variance(problem, g))))  # JPEG hides fine noise
         if fidelity.weights is None and problem.axes > 1:
