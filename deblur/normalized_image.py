@@ -93,9 +93,9 @@ class NormalizedImage:
         elif problem.operator.shift_invariant is not None:  # every frame is a problem of its own
             self.parts = frames.parts(together(frames.device))
 
-    def part(self, at: Part) -> tuple[Array, Array, Array | None]:
+    def part(self, at: Part = ALL) -> tuple[Array, Array, Array | None]:
         """Return the frames (k, c, M, N) of a part, the data to solve for, and the prior scene that the data are
-        centred on.
+        centred on; by default of all frames.
         """
         return self._whole if len(self.parts) == 1 else self._centred(at)
 
@@ -104,10 +104,6 @@ class NormalizedImage:
         g, weights = _normalized(self.frames.part(at), self.scale, self.problem), self.problem.fidelity.weights
         # Pixels of weight 0 may hold any value.
         return g if weights is None else self.problem.xp.where(weights > 0, g, 0)
-
-    def all_data(self) -> Array:
-        """Return the data of all frames, (k, c, M, N)."""
-        return self._whole[1] if len(self.parts) == 1 else self._centred(ALL)[1]
 
     def frames_in_turn(self) -> Iterator[Array]:
         """Yield the data of each frame and colour, (M, N)."""

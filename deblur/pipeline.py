@@ -236,13 +236,13 @@ class Deblurrer:
                     setup = (mark, device.mark()) if fresh else None
                     result = self._restored(image, plan, Output(frames, begun, setup, into))
                 except RECOVERABLE as error:
-                    failures.append(f"{plan.name} failed ({error})")
+                    failures.append(f"{plan.choice.method} failed ({error})")
                     last = error
                     continue
                 if result.status not in (Status.NOT_CONVERGED, Status.INACCURATE):
                     self._plan = replace(plan, start=None)
                     break
-                failures.append(f"{plan.name}: {result.why or result.status.name.lower()}")
+                failures.append(f"{plan.choice.method}: {result.why or result.status.name.lower()}")
                 failed = failed or result
             else:
                 if failed is None:
@@ -263,12 +263,12 @@ class Deblurrer:
         plan = decided(request, kept, image)
         yield image, plan
         if request.method == "auto":
-            for name in plan.others:
+            for name in plan.choice.others:
                 yield image, replace(plan, choice=Choice(name, "the next that serves"), factor=None)
         limited = request.problem.stop.max_iterations is not None
         if isinstance(request.lam, str) and plan.problem.quadratic and not limited:
             for power in range(1, 9):
-                yield image, replace(plan.with_lam(10.0**power), choice=None, factor=None)
+                yield image, plan.with_lam(10.0**power, request)
 
     def _prepared(self, image: NormalizedImage, plan: Plan, failures: list[str] | None = None) -> Plan:
         """Return the plan with its solver and factor; the first such plan is kept for later images."""
@@ -278,7 +278,7 @@ class Deblurrer:
                 plan = kept if kept.serves(image) else plan  # another thread was first
             if plan.factor is not None:
                 return plan
-            choice = plan.choice or self._request.choice(plan.problem)
+            choice = plan.choice
             if failures:
                 choice = replace(choice, reason=f"{choice.reason}, since {'; '.join(failures)}")
             report_phase("set-up")
@@ -292,7 +292,6 @@ class Deblurrer:
 
     def _restored(self, image: NormalizedImage, plan: Plan, output: Output) -> Result:
         """Solve and verify one part after the other, and return the Result."""
-        assert plan.choice is not None
         assert plan.factor is not None
         image = image.drawn(plan.problem.regularizer)
         problem = METHODS[plan.choice.method].carried(replace(plan.problem, frames=image.problem.frames))

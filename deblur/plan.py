@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError
-from .methods import METHODS, Choice, choose
+from .methods import METHODS, Choice
 from .normalization import Scale, shifted
 from .normalized_image import NormalizedImage
 from .problem import FLOAT64, Factor, Problem, Solution
@@ -30,14 +30,14 @@ class Plan:
         The normalised problem, with λ.
     scale : Scale
         The scale of the normalised problem.
+    choice : Choice
+        The method, and the others that can solve the problem.
     lam_reason, prior_reason : str
         How λ and the prior were chosen.
     lambda_choice : LambdaChoice or None
         The choice of λ by a rule, in the units of the image.
     uncertain : bool
         True if a named rule found no reliable λ.
-    choice : Choice or None
-        The solver; None until the plan is prepared.
     factor : Factor or None
         The prepared solver; None until the plan is prepared.
     start : Solution or None
@@ -46,11 +46,11 @@ class Plan:
 
     problem: Problem
     scale: Scale
+    choice: Choice
     lam_reason: str
     prior_reason: str
     lambda_choice: LambdaChoice | None = None
     uncertain: bool = False
-    choice: Choice | None = None
     factor: Factor | None = None
     start: Solution | None = None
 
@@ -59,12 +59,12 @@ class Plan:
         one, other = self.problem, image.problem
         return (self.scale, one.fidelity, one.dtype) == (image.scale, other.fidelity, other.dtype)
 
-    def with_lam(self, factor: float) -> Plan:
-        """Return the plan with λ multiplied by `factor`."""
-        lam = factor * self.problem.lam
-        shown = self.scale.lam(self.problem, lam)
+    def with_lam(self, factor: float, request: Request) -> Plan:
+        """Return the plan with λ multiplied by `factor`, not prepared."""
+        problem = replace(self.problem, lam=factor * self.problem.lam)
+        shown = self.scale.lam(problem, problem.lam)
         reason = f"{self.lam_reason}; raised to {shown:.3g}, since no method solves the problem with less"
-        return replace(self, problem=replace(self.problem, lam=lam), lam_reason=reason)
+        return replace(self, problem=problem, choice=request.choice(problem), lam_reason=reason, factor=None)
 
     def in_units_of_image(self, problem: Problem, request: Request) -> Problem:
         """Return the problem in the units of image and PSF."""
@@ -92,21 +92,6 @@ class Plan:
         """The noise for which λ was chosen, in the units of the image."""
         return self.problem.noise and self.problem.noise.scaled(self.scale.image)
 
-    @property
-    def name(self) -> str:
-        """The name of the method, for messages."""
-        return "the solver" if self.choice is None else self.choice.method
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """The other methods that can solve the problem."""
-        if self.choice is not None:
-            return self.choice.others
-        try:
-            return choose(self.problem).others
-        except RECOVERABLE:
-            return ()
-
 
 def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan:
     """Return the kept plan if it fits the image, else a plan whose λ and prior come from a rule or from the
@@ -123,17 +108,18 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
         return replace(kept, problem=problem, scale=scale, factor=None)
     prior_reason = "the default" if request.options["prior"] == "auto" else "as requested"
     if not isinstance(rule, str):
-        return Plan(problem, scale, request.lam_reason, prior_reason)
+        return Plan(problem, scale, request.choice(problem), request.lam_reason, prior_reason)
     report_phase("λ")
     named, method, noise = request.lam != "auto", METHODS[request.search_method], image.noise
     if request.linear:
         problem = weighed(problem, image.seen(image.parts[0]), noise, request.options["psf_error"])
     elif not named:
-        problem, rule, noise = with_unexplained(problem, image.all_data(), rule, noise)
+        problem, rule, noise = with_unexplained(problem, image.part()[1], rule, noise)
     found, regularizer, why = choose_lambda(problem, image, rule, request.may_be_natural, noise, method)
     if rule == "auto":
         found = with_psf_error(found, problem)
     problem = replace(problem, lam=float(found.lam), regularizer=regularizer)
     stated = restated(replace(found, solution=None), problem, scale)
     uncertain = named and not (found.converged or oversmoothed(found, image.prior, method))
-    return Plan(problem, scale, stated.reason, why or prior_reason, stated, uncertain, start=found.solution)
+    choice, why = request.choice(problem), why or prior_reason
+    return Plan(problem, scale, choice, stated.reason, why, stated, uncertain, start=found.solution)

@@ -282,7 +282,6 @@ class Output:
 
 def assemble(output: Output, problem: Problem, plan: Plan, image: NormalizedImage, request: Request) -> Result:
     """Return the result of a plan; `problem` is in the units of the image."""
-    assert plan.choice is not None
     frames, scale = output.frames, plan.scale
     solution = joined(output.solutions)
     objective, history = solution.objective, solution.history

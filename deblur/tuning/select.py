@@ -71,7 +71,7 @@ def choose_lambda(
     undecided, open_ended = math.isfinite(enough), problem.operator.boundary.open
 
     def by_rule(problem: Problem, data: NormalizedImage) -> LambdaChoice:
-        return _trusted(problem, data.all_data(), rule, data.prior, noise, method)
+        return _trusted(problem, data.part()[1], rule, data.prior, noise, method)
 
     # For an open boundary, both λ come from the spectrum of the data, if that is reliable.
     plain = None
