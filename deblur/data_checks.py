@@ -19,7 +19,7 @@ from .norms import alike, largest, squares, total
 from .operators.blur import Blur
 from .problem import Problem, Stop
 from .psf.checking import defect, mismatch
-from .request import Request
+from .request import AS_REQUESTED, Request
 from .result import Result, Status
 from .solvers.noise import psf_noise
 from .solvers.start import filled
@@ -56,7 +56,8 @@ def check_frames(frames: Frames, request: Request) -> None:
 
 
 def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frames], Result]) -> bool:
-    """Return True if the sensor clipped pixels.
+    """Return True if the sensor clipped pixels that are to be hidden, by another method if the linear formula was the
+    default.
 
     Two conditions must hold: `saturated` finds such pixels, and a scene restored without them, once blurred, is not
     white there. For a large image only the window that contains most borders of such pixels is restored.
@@ -64,7 +65,12 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     In 21 night scenes the blurred scene differs from the white level by 9 to 60 % (root mean square). For white objects
     that are blurred but not clipped it differs by at most 4 %.
     """
-    if not request.may_be_clipped or frames.masked is not None or frames.given.kind == "b":
+    problem, options, defaults = request.problem, request.options, request.method == request.lam == "auto"
+    plain = defaults and options["prior"] == "auto" and problem.formula == "tikhonov" and not problem.inverse
+    free = not request.hides and frames.masked is None and frames.given.kind != "b" and problem.axes == 2
+    # Under a wrong boundary the scene would contradict white pixels that are not clipped.
+    free = free and problem.operator.boundary.open and problem.fidelity.name == "gaussian"
+    if not (free and (plain or not request.linear)):
         return False
     g, top = frames.levels, largest(frames.extremes)
     white = float(g.max())
@@ -74,9 +80,9 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     share = float(total(found.astype(np.float32))) / g.size
     if not (1e-4 < share < 0.2 and top > 0):
         return False
-    lam = 1e-3 * request.problem.operator.norm_bound**2
-    problem = replace(request.problem, regularizer="gradient", lam=lam, bounds=None, denoiser=None, stop=Stop())
-    options = request.options | {"mask": "saturated"}
+    lam = 1e-3 * problem.operator.norm_bound**2
+    problem = replace(problem, regularizer="gradient", lam=lam, bounds=None, denoiser=None, stop=Stop())
+    options = options | {"mask": "saturated"}
     trial = replace(request, problem=problem, lam=lam, method="gradient", linear=False, options=options)
     at = _window(frames, request, found)
     if at is not None:
@@ -92,17 +98,21 @@ def as_light(frames: Frames, request: Request, limit: int = 1 << 23) -> tuple[Fr
     """Return frames for which the blur keeps the sum of the numbers, the request, and a sentence about the change.
 
     The frames are returned as they are, without a sentence, unless the image shows that light was blurred and the curve
-    c of sRGB was applied afterwards. Two scenes are restored by a few steps of Richardson-Lucy: one from the numbers,
-    and one, l, from the light. The image shows it if the numbers are much nearer to c(H l) than to the blurred scene of
-    the numbers. Two distances must agree: the mean, weighted by |H c(l) − c(H l)|, and the median over the tenth of the
-    pixels where that weight is largest. The changed frames are g + H c(l) − c(H l). Above `limit` numbers, the frames
-    stay as they are, and the sentence says so. The request has the noise that was read from frames which stay.
+    c of sRGB was applied afterwards. This is examined on a CPU, for one image of two axes, with nothing given in
+    numbers. Two scenes are restored by a few steps of Richardson-Lucy: one from the numbers, and one, l, from the
+    light. The image shows it if the numbers are much nearer to c(H l) than to the blurred scene of the numbers. Two
+    distances must agree: the mean, weighted by |H c(l) − c(H l)|, and the median over the tenth of the pixels where
+    that weight is largest. The changed frames are g + H c(l) − c(H l). Above `limit` numbers, the frames stay as they
+    are, and the sentence says so. The request has the noise that was read from frames which stay.
 
     In 400 draws of blurred numbers with an ε above 0 (with and without lamps, JPEG and an error of the PSF) no median
     distance is less than 0.86 times the other one.
     """
     unread, problem, blur = request, request.problem, request.problem.operator.shift_invariant
-    if blur is None or not request.may_be_curved or frames.extent[0] > 1:
+    given = any(request.options[name] is not None for name in ("gamma", "noise", "psf_error", "weights", "data"))
+    if blur is None or given or request.options["background"] or not isinstance(request.lam, str):
+        return frames, request, ""
+    if problem.axes != 2 or frames.extent[0] > 1 or frames.device.gpu is not None or not blur.nonnegative:
         return frames, request, ""
     g = frames.data
     weights = pixel_weights(request, frames, g)[0]
@@ -180,7 +190,7 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
     if edge.open and blur is not None and (wrong := mismatch(grey, blur.psf)) is not None:
         warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
         return replace(result, checks=f"the PSF does not fit the picture: {wrong}")
-    if edge in TESTED and not request.detected and isinstance(request.lam, str):
+    if edge in TESTED and request.boundary_reason == AS_REQUESTED and isinstance(request.lam, str):
         name = str(edge)
         against = -evidence(operator.mean_blur, grey - fidelity.background, among=(name,)).get(name, 0.0)
         if against > AGAINST:

@@ -110,7 +110,10 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
     if not isinstance(rule, str):
         return Plan(problem, scale, request.choice(problem), request.lam_reason, prior_reason)
     report_phase("λ")
-    named, method, noise = request.lam != "auto", METHODS[request.search_method], image.noise
+    named, noise, kind = request.lam != "auto", image.noise, problem.linear_form.regularizer
+    # The method that solves during the search; the rules of the linear formula need none.
+    searching = (m for m in METHODS.values() if m.automatic and m.regularizer == kind)
+    method = next(searching) if request.method == "auto" else METHODS[request.method]
     if request.linear:
         problem = weighed(problem, image.seen(image.parts[0]), noise, request.options["psf_error"])
     elif not named:
