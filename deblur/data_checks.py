@@ -14,9 +14,9 @@ from .frames import ALL, Frames
 from .image.light import srgb, unbent
 from .masks import saturated
 from .methods import METHODS, together
-from .normalized_image import pixel_weights
 from .norms import alike, largest, squares, total
 from .operators.blur import Blur
+from .plan import pixel_weights
 from .problem import Problem, Stop
 from .psf.checking import defect, mismatch
 from .request import AS_REQUESTED, Request

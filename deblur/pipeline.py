@@ -9,8 +9,8 @@ by one function. In the order of a call they are:
 
 1. `request.check_request` checks the options and makes the operator;
 2. `frames.Frames` checks the image and splits it into frames;
-3. `normalized_image.detect_boundary` detects the boundary if it is not named;
-4. `normalized_image.NormalizedImage` scales problem and frames by powers of two;
+3. `plan.detect_boundary` detects the boundary if it is not named;
+4. `plan.NormalizedImage` scales problem and frames by powers of two;
 5. `tuning.choose_lambda` chooses λ and the prior by a rule;
 6. `request.Request.choice` chooses the solver;
 7. `methods.Method.prepare` computes the data that do not depend on the image;
@@ -33,11 +33,10 @@ from .frames import Frames, space_of
 from .image import Levels
 from .methods import METHODS, Choice
 from .normalization import Scale
-from .normalized_image import NormalizedImage, detect_boundary
 from .norms import combined
 from .operators.operator import Operator
 from .options import Options, check_gamma, takes_options
-from .plan import RECOVERABLE, Plan, decided
+from .plan import RECOVERABLE, NormalizedImage, Plan, decided, detect_boundary
 from .problem import Solution, synchronize
 from .progress import report_phase
 from .request import Request, check_request

@@ -213,7 +213,7 @@ def check_request(
         operator_for(SAFE if boundary == "auto" else boundary),
         0.0 if isinstance(lam, str) else lam,
         regularizer,
-        # `deblur.normalized_image` adds the weights of the image.
+        # `deblur.plan` adds the weights of the image.
         fidelity,
         bounds,
         denoiser,

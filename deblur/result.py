@@ -24,8 +24,7 @@ from .tuning import LambdaChoice
 from .verify import joined, small_residual
 
 if TYPE_CHECKING:
-    from .normalized_image import NormalizedImage
-    from .plan import Plan
+    from .plan import NormalizedImage, Plan
     from .request import Request
 
 
