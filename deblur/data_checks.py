@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from .device import Array, Map, asnumpy
+from .device import Array, Map
 from .errors import warn
 from .frames import ALL, Frames
 from .image.light import srgb, unbent
 from .masks import saturated
-from .methods import METHODS
-from .normalized_image import pixel_weights
+from .methods import METHODS, together
 from .norms import alike, largest, squares, total
 from .operators.blur import Blur
+from .plan import pixel_weights
 from .problem import Problem, Stop
 from .psf.checking import defect, mismatch
-from .request import Request
+from .request import AS_REQUESTED, Request
 from .result import Result, Status
 from .solvers.noise import psf_noise
 from .solvers.start import filled
@@ -56,7 +56,8 @@ def check_frames(frames: Frames, request: Request) -> None:
 
 
 def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frames], Result]) -> bool:
-    """Return True if the sensor clipped pixels.
+    """Return True if the sensor clipped pixels that are to be hidden, by another method if the linear formula was the
+    default.
 
     Two conditions must hold: `saturated` finds such pixels, and a scene restored without them, once blurred, is not
     white there. For a large image only the window that contains most borders of such pixels is restored.
@@ -64,7 +65,12 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     In 21 night scenes the blurred scene differs from the white level by 9 to 60 % (root mean square). For white objects
     that are blurred but not clipped it differs by at most 4 %.
     """
-    if not request.may_be_clipped or frames.masked is not None or frames.given.kind == "b":
+    problem, options, defaults = request.problem, request.options, request.method == request.lam == "auto"
+    plain = defaults and options["prior"] == "auto" and problem.formula == "tikhonov" and not problem.inverse
+    free = not request.hides and frames.masked is None and frames.given.kind != "b" and problem.axes == 2
+    # Under a wrong boundary the scene would contradict white pixels that are not clipped.
+    free = free and problem.operator.boundary.open and problem.fidelity.name == "gaussian"
+    if not (free and (plain or not request.linear)):
         return False
     g, top = frames.levels, largest(frames.extremes)
     white = float(g.max())
@@ -74,9 +80,9 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     share = float(total(found.astype(np.float32))) / g.size
     if not (1e-4 < share < 0.2 and top > 0):
         return False
-    lam = 1e-3 * request.problem.operator.norm_bound**2
-    problem = replace(request.problem, regularizer="gradient", lam=lam, bounds=None, denoiser=None, stop=Stop())
-    options = request.options | {"mask": "saturated"}
+    lam = 1e-3 * problem.operator.norm_bound**2
+    problem = replace(problem, regularizer="gradient", lam=lam, bounds=None, denoiser=None, stop=Stop())
+    options = options | {"mask": "saturated"}
     trial = replace(request, problem=problem, lam=lam, method="gradient", linear=False, options=options)
     at = _window(frames, request, found)
     if at is not None:
@@ -88,25 +94,36 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     return math.sqrt(float(squares(off)) / float(total(found.astype(np.float32)))) > 0.07 * top
 
 
-def as_light(frames: Frames, request: Request) -> tuple[Frames, str]:
-    """Return frames for which the blur keeps the sum of the numbers, and a sentence about the change.
+def as_light(frames: Frames, request: Request, limit: int = 1 << 23) -> tuple[Frames, Request, str]:
+    """Return frames for which the blur keeps the sum of the numbers, the request, and a sentence about the change.
 
     The frames are returned as they are, without a sentence, unless the image shows that light was blurred and the curve
-    c of sRGB was applied afterwards. Two scenes are restored by a few steps of Richardson-Lucy: one from the numbers,
-    and one, l, from the light. The image shows it if the numbers are much nearer to c(H l) than to the blurred scene of
-    the numbers. Two distances must agree: the mean, weighted by |H c(l) − c(H l)|, and the median over the tenth of the
-    pixels where that weight is largest. The changed frames are g + H c(l) − c(H l).
+    c of sRGB was applied afterwards. This is examined on a CPU, for one image of two axes, with nothing given in
+    numbers. Two scenes are restored by a few steps of Richardson-Lucy: one from the numbers, and one, l, from the
+    light. The image shows it if the numbers are much nearer to c(H l) than to the blurred scene of the numbers. Two
+    distances must agree: the mean, weighted by |H c(l) − c(H l)|, and the median over the tenth of the pixels where
+    that weight is largest. The changed frames are g + H c(l) − c(H l). Above `limit` numbers, the frames stay as they
+    are, and the sentence says so. The request has the noise that was read from frames which stay.
 
     In 400 draws of blurred numbers with an ε above 0 (with and without lamps, JPEG and an error of the PSF) no median
     distance is less than 0.86 times the other one.
     """
-    blur = request.problem.operator.shift_invariant
-    if blur is None or not request.may_be_curved or frames.extent[0] > 1:
-        return frames, ""
+    unread, problem, blur = request, request.problem, request.problem.operator.shift_invariant
+    given = any(request.options[name] is not None for name in ("gamma", "noise", "psf_error", "weights", "data"))
+    if blur is None or given or request.options["background"] or not isinstance(request.lam, str):
+        return frames, request, ""
+    if problem.axes != 2 or frames.extent[0] > 1 or frames.device.gpu is not None or not blur.nonnegative:
+        return frames, request, ""
     g = frames.data
     weights = pixel_weights(request, frames, g)[0]
-    if not 0 <= g.min() <= g.max() <= 1 or not psf_noise(filled(g, weights), blur.psf).psf_error:
-        return frames, ""
+    if g.min() < 0 or not 0.04 < g.max() <= 1:  # the curve is a line below 0.04
+        return frames, request, ""
+    noise = psf_noise(filled(g, weights), blur.psf)
+    whole = len(frames.parts(together(frames.device))) == 1  # the choice of λ reads the first part alone
+    if whole and problem.fidelity.name == "gaussian":
+        request = replace(request, problem=replace(problem, noise=noise))
+    if not noise.psf_error:
+        return frames, request, ""
     shown = np.broadcast_to(1.0 if weights is None else weights, g.shape)
 
     def blurred(at: tuple[slice, ...], before: Map, after: Map) -> tuple[Array, Array]:
@@ -125,13 +142,14 @@ def as_light(frames: Frames, request: Request) -> tuple[Frames, str]:
         (float((size * off).mean()), float(np.median(off[most]))) for off in (abs(g[at] - seen), abs(g[at] - plain))
     )
     if not (near < 0.8 * far and middle < 0.8 * median):
-        return frames, ""
+        return frames, request, ""
     words = f"a blur of light and the curve of sRGB leave {near / far:.2g} of the residual of a blur of numbers: "
-    if g.size > 1 << 23:  # all other work on such an image takes less time and memory than its change
-        return frames, words + "the image is too large to be changed for it (method 'tv' with gamma='srgb' can help); "
+    if g.size > limit:  # all other work on such an image takes less time and memory than its change
+        words += "the image is too large to be changed for it (method 'tv' with gamma='srgb' can help); "
+        return frames, request, words
     seen, apart = (seen, apart) if at is ALL else blurred(ALL, unbent, srgb)
     words += "the numbers were changed to those of such a blur (gamma='linear' keeps them); "
-    return frames.replaced(np.maximum(g + (apart - seen) * (shown > 0), 0)), words
+    return frames.replaced(np.maximum(g + (apart - seen) * (shown > 0), 0)), unread, words
 
 
 def _window(frames: Frames, request: Request, found: Array, most: int = 512) -> tuple[slice, ...] | None:
@@ -165,23 +183,18 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
     why = next((words for words, applies in unchecked.items() if applies), "")
     if why:
         return replace(result, checks=f"PSF and boundary were not compared with the image: {why}")
-    if saturated(_grey(frames)).any():
-        result = replace(
-            result, checks="the sensor may have clipped pixels, which are not hidden: see mask='saturated'"
-        )
-    named = not request.detected and isinstance(request.lam, str) and operator.boundary in TESTED
-    if operator.boundary.open and blur is not None and (wrong := mismatch(_grey(frames), blur.psf)) is not None:
+    grey, edge = frames.part((slice(1), slice(None)))[0].mean(axis=0), operator.boundary
+    if saturated(grey).any():
+        words = "the sensor may have clipped pixels, which are not hidden: see mask='saturated'"
+        result = replace(result, checks=words)
+    if edge.open and blur is not None and (wrong := mismatch(grey, blur.psf)) is not None:
         warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
         return replace(result, checks=f"the PSF does not fit the picture: {wrong}")
-    if named and not operator.boundary.open:
-        name, g = str(operator.boundary), _grey(frames) - fidelity.background
-        against = -evidence(operator.mean_blur, g, among=(name,)).get(name, 0.0)
+    if edge in TESTED and request.boundary_reason == AS_REQUESTED and isinstance(request.lam, str):
+        name = str(edge)
+        against = -evidence(operator.mean_blur, grey - fidelity.background, among=(name,)).get(name, 0.0)
         if against > AGAINST:
             wrong = f"the image border indicates that the scene continues beyond the frame (log evidence {against:.0f})"
             warn(f"boundary {name!r} does not fit the picture: {wrong}; name boundary='unknown', or none")
             return replace(result, boundary_reason=f"{result.boundary_reason}, but {wrong}", checks=wrong)
     return result
-
-
-def _grey(frames: Frames) -> np.ndarray:
-    return asnumpy(frames.part((slice(1), slice(None)))[0].mean(axis=0))

@@ -226,7 +226,8 @@ def takes_options(*kinds: Any) -> Callable[[_T], _T]:
 def _checked(function: Callable[..., Any], name: str, kind: Any) -> Any:
     signature = inspect.signature(function)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    known = {p.name: p for p in own} | _declared(kind)
+    parameters = sorted([*_declared(kind).values(), *own], key=lambda p: p.kind)  # positional ones first
+    known = {p.name: p for p in parameters}
 
     @functools.wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
@@ -237,9 +238,7 @@ def _checked(function: Callable[..., Any], name: str, kind: Any) -> Any:
         check_flags(**{key: value for key, value in given.items() if known[key].annotation in (bool, "bool")})
         return function(*args, **given)
 
-    positional = [p for p in own if p.kind is not p.KEYWORD_ONLY]
-    keywords = [p for p in own if p.kind is p.KEYWORD_ONLY]
-    checked.__signature__ = signature.replace(parameters=[*positional, *_declared(kind).values(), *keywords])  # type: ignore[attr-defined]
+    checked.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return checked
 
 

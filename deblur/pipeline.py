@@ -9,8 +9,8 @@ by one function. In the order of a call they are:
 
 1. `request.check_request` checks the options and makes the operator;
 2. `frames.Frames` checks the image and splits it into frames;
-3. `normalized_image.detect_boundary` detects the boundary if it is not named;
-4. `normalized_image.NormalizedImage` scales problem and frames by powers of two;
+3. `plan.detect_boundary` detects the boundary if it is not named;
+4. `plan.NormalizedImage` scales problem and frames by powers of two;
 5. `tuning.choose_lambda` chooses λ and the prior by a rule;
 6. `request.Request.choice` chooses the solver;
 7. `methods.Method.prepare` computes the data that do not depend on the image;
@@ -33,11 +33,10 @@ from .frames import Frames, space_of
 from .image import Levels
 from .methods import METHODS, Choice
 from .normalization import Scale
-from .normalized_image import NormalizedImage, detect_boundary
 from .norms import combined
 from .operators.operator import Operator
 from .options import Options, check_gamma, takes_options
-from .plan import RECOVERABLE, Plan, decided
+from .plan import RECOVERABLE, NormalizedImage, Plan, decided, detect_boundary
 from .problem import Solution, synchronize
 from .progress import report_phase
 from .request import Request, check_request
@@ -236,13 +235,13 @@ class Deblurrer:
                     setup = (mark, device.mark()) if fresh else None
                     result = self._restored(image, plan, Output(frames, begun, setup, into))
                 except RECOVERABLE as error:
-                    failures.append(f"{plan.name} failed ({error})")
+                    failures.append(f"{plan.choice.method} failed ({error})")
                     last = error
                     continue
                 if result.status not in (Status.NOT_CONVERGED, Status.INACCURATE):
                     self._plan = replace(plan, start=None)
                     break
-                failures.append(f"{plan.name}: {result.why or result.status.name.lower()}")
+                failures.append(f"{plan.choice.method}: {result.why or result.status.name.lower()}")
                 failed = failed or result
             else:
                 if failed is None:
@@ -266,12 +265,12 @@ class Deblurrer:
             plan = decided(request, kept, image)
         yield image, plan
         if request.method == "auto":
-            for name in plan.others:
+            for name in plan.choice.others:
                 yield image, replace(plan, choice=Choice(name, "the next that serves"), factor=None)
         limited = request.problem.stop.max_iterations is not None
         if isinstance(request.lam, str) and plan.problem.quadratic and not limited:
             for power in range(1, 9):
-                yield image, replace(plan.with_lam(10.0**power), choice=None, factor=None)
+                yield image, plan.with_lam(10.0**power, request)
 
     def _prepared(self, image: NormalizedImage, plan: Plan, failures: list[str] | None = None) -> Plan:
         """Return the plan with its solver and factor; the first such plan is kept for later images."""
@@ -281,7 +280,7 @@ class Deblurrer:
                 plan = kept if kept.serves(image) else plan  # another thread was first
             if plan.factor is not None:
                 return plan
-            choice = plan.choice or self._request.choice(plan.problem)
+            choice = plan.choice
             if failures:
                 choice = replace(choice, reason=f"{choice.reason}, since {'; '.join(failures)}")
             report_phase("set-up")
@@ -295,7 +294,6 @@ class Deblurrer:
 
     def _restored(self, image: NormalizedImage, plan: Plan, output: Output) -> Result:
         """Solve and verify one part after the other, and return the Result."""
-        assert plan.choice is not None
         assert plan.factor is not None
         image = image.drawn(plan.problem.regularizer)
         problem = METHODS[plan.choice.method].carried(replace(plan.problem, frames=image.problem.frames))
@@ -368,7 +366,7 @@ def solve_into(
             result = solve_into(into, img, psf, lam, options, check=check, kept=kept, **axes)
             return replace(result, checks=f"pixels that the sensor clipped are hidden; {result.checks}")
         if kept is None or isinstance(request.lam, str):
-            frames, words = as_light(frames, request)
+            frames, request, words = as_light(frames, request)
             result = Deblurrer._of(request)._solve(frames, check, into, one_image=True)
             return replace(result, checks=words + result.checks)
         check_frames(frames, request)

@@ -75,11 +75,6 @@ class Request:
     boundary_reason: str = AS_REQUESTED
 
     @property
-    def detected(self) -> bool:
-        """True if the boundary is detected, or will be."""
-        return bool(self.candidates) or self.boundary_reason != AS_REQUESTED
-
-    @property
     def hides(self) -> bool:
         """True if a mask or weights were given."""
         return not self.options["mask"] is self.options["weights"] is None
@@ -106,27 +101,6 @@ class Request:
         return open_choice and refuses_natural(self.problem) is None
 
     @property
-    def may_be_clipped(self) -> bool:
-        """True if clipped pixels are to be detected and hidden, with another method if the linear formula was the
-        default.
-        """
-        problem = self.problem
-        plain = self.method == self.lam == self.options["prior"] == "auto" and problem.formula == "tikhonov"
-        # Under a wrong boundary the scene would contradict white pixels that are not clipped.
-        free = not self.hides and problem.axes == 2 and problem.operator.boundary.open
-        return free and problem.fidelity.name == "gaussian" and (not self.linear or (plain and not problem.inverse))
-
-    @property
-    def may_be_curved(self) -> bool:
-        """True if the image may show that its numbers are light behind a tone curve: on a CPU, with nothing given in
-        numbers.
-        """
-        o, problem = self.options, self.problem
-        given = any(o[name] is not None for name in ("gamma", "noise", "psf_error", "weights", "data"))
-        free = not given and problem.axes == 2 and problem.device.gpu is None and problem.operator.nonnegative
-        return free and not o["background"] and isinstance(self.lam, str)
-
-    @property
     def rule(self) -> float | str:
         """λ, or its rule for this problem."""
         if not isinstance(self.lam, str):
@@ -150,14 +124,6 @@ class Request:
         """Return the problem, with an arbitrary λ > 0 if a rule is to choose it."""
         problem = self.problem
         return replace(problem, lam=problem.operator.norm_bound**2) if isinstance(self.lam, str) else problem
-
-    @property
-    def search_method(self) -> str:
-        """The method that solves during the search for λ; the rules of the linear formula need none."""
-        if self.method != "auto":
-            return self.method
-        regularizer = self.problem.linear_form.regularizer
-        return next(m.name for m in METHODS.values() if m.automatic and m.regularizer == regularizer)
 
     def choice(self, problem: Problem) -> Choice:
         """Return the method for a problem with its λ; raise MethodError if a named method cannot solve it."""
@@ -247,7 +213,7 @@ def check_request(
         operator_for(SAFE if boundary == "auto" else boundary),
         0.0 if isinstance(lam, str) else lam,
         regularizer,
-        # `deblur.normalized_image` adds the weights of the image.
+        # `deblur.plan` adds the weights of the image.
         fidelity,
         bounds,
         denoiser,

@@ -25,8 +25,7 @@ from .tuning import LambdaChoice
 from .verify import joined, small_residual
 
 if TYPE_CHECKING:
-    from .normalized_image import NormalizedImage
-    from .plan import Plan
+    from .plan import NormalizedImage, Plan
     from .request import Request
 
 
@@ -285,7 +284,6 @@ class Output:
 
 def assemble(output: Output, problem: Problem, plan: Plan, image: NormalizedImage, request: Request) -> Result:
     """Return the result of a plan; `problem` is in the units of the image."""
-    assert plan.choice is not None
     frames, scale = output.frames, plan.scale
     solution = joined(output.solutions)
     objective, history = solution.objective, solution.history

@@ -21,22 +21,6 @@ def test_a_mask_of_zeros_and_ones_becomes_boolean(dtype, xp):
     assert check_mask([[True, False]]).tolist() == [[True, False]]
 
 
-@pytest.mark.parametrize(
-    ("mask", "error", "words"),
-    [
-        (np.full(SHAPE, 2), ValueError, "such as 2"),
-        (np.full(SHAPE, 0.5), ValueError, "0.5"),
-        (np.full(SHAPE, np.nan), ValueError, "nan"),
-        (np.ones(SHAPE), TypeError, "float64"),
-        (np.full(SHAPE, "x"), TypeError, "boolean"),
-        (np.ones((4, 3), bool), ValueError, r"\(3, 4\), not \(4, 3\)"),
-        (np.ma.array(np.ones(SHAPE, bool), mask=np.eye(3, 4)), TypeError, r"3 hidden"),
-    ],
-)
-def test_an_invalid_mask_is_refused(mask, error, words):
-    refused(error, words, check_mask, mask, SHAPE)
-
-
 def test_weights_stay_as_they_are(xp):
     weights = np.arange(12, dtype=np.float32).reshape(SHAPE)
     found = check_weights(xp.asarray(weights), SHAPE)
@@ -45,14 +29,21 @@ def test_weights_stay_as_they_are(xp):
 
 
 @pytest.mark.parametrize(
-    ("weights", "error", "words"),
+    ("check", "values", "error", "words"),
     [
-        (np.array([1.0, -2.0, -3.0]), ValueError, "2 lie below zero, the least is -3"),
-        (np.array([1.0, np.inf]), ValueError, "infinite"),
-        (np.array([1.0, np.nan]), ValueError, "NaN"),
-        (np.array([1j]), TypeError, "complex128"),
-        (np.ma.masked_less(np.arange(4.0), 2), TypeError, "2 hidden"),
+        (check_mask, np.full(SHAPE, 2), ValueError, "such as 2"),
+        (check_mask, np.full(SHAPE, 0.5), ValueError, "0.5"),
+        (check_mask, np.full(SHAPE, np.nan), ValueError, "nan"),
+        (check_mask, np.ones(SHAPE), TypeError, "float64"),
+        (check_mask, np.full(SHAPE, "x"), TypeError, "boolean"),
+        (check_mask, np.ones((4, 3), bool), ValueError, r"\(3, 4\), not \(4, 3\)"),
+        (check_mask, np.ma.array(np.ones(SHAPE, bool), mask=np.eye(3, 4)), TypeError, r"3 hidden"),
+        (check_weights, np.tile([1.0, -2.0, -3.0, 1.0], (3, 1)), ValueError, "6 lie below zero, the least is -3"),
+        (check_weights, np.full(SHAPE, np.inf), ValueError, "infinite"),
+        (check_weights, np.full(SHAPE, np.nan), ValueError, "NaN"),
+        (check_weights, np.full(SHAPE, 1j), TypeError, "complex128"),
+        (check_weights, np.ma.masked_less(np.arange(12.0).reshape(SHAPE), 2), TypeError, "2 hidden"),
     ],
 )
-def test_invalid_weights_are_refused(weights, error, words):
-    refused(error, words, check_weights, weights)
+def test_invalid_values_are_refused(check, values, error, words):
+    refused(error, words, check, values, SHAPE)

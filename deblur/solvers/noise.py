@@ -364,9 +364,9 @@ def weighed(
 ) -> Problem:
     """Return the problem with a noise model of frames (k, c, M, N) and, for photon noise, with weights.
 
-    The noise is estimated as far as it is not given, or `kept` from another image. The linear formula needs only the
-    residual of the PSF's error, which is estimated for images of two axes. Photon noise is weighted by the inverse of
-    its variance at each pixel [1]_ if that exceeds five times the read noise's and what the PSF's error leaves.
+    The noise is estimated as far as it is not given, read already (`problem.noise`), or `kept` from another image. The
+    linear formula needs only the residual of the PSF's error. Photon noise is weighted by the inverse of its variance
+    at each pixel [1]_ if that exceeds five times the read noise's and what the PSF's error leaves.
 
     References
     ----------
@@ -380,7 +380,7 @@ def weighed(
     net = seen - fidelity.background if fidelity.background else seen
     model = kept or NoiseModel(0.0, noise or 0.0)
     if kept is None and blur is not None and problem.axes == 2 and error != 0:
-        model = psf_noise(seen, blur.psf, noise, error)
+        model = problem.noise or psf_noise(seen, blur.psf, noise, error)
     if kept is None and error and not model.psf_error:
         model = model._replace(psf_error=error, uncertainty=0.0, left=left_by(problem.operator.mean_blur, seen, error))
     if kept is None and problem.asked and noise is None:

@@ -18,11 +18,11 @@ from ..frames import Frames
 from ..image import as_float
 from ..image.light import unbent
 from ..methods import METHODS, choose, named
-from ..normalized_image import detect_boundary
 from ..operators.blur import Blur
 from ..operators.boundary import BOUNDARIES, Boundary
 from ..options import Options
 from ..pipeline import Deblurrer
+from ..plan import detect_boundary
 from ..problem import Problem, Solution
 from ..request import Request, check_request
 from ..solvers.start import prior_scene

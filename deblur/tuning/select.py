@@ -24,7 +24,7 @@ from .sampled import PERTURBED, Prepare, search
 from .spectral import RANGE_ITERATIVE, SMALL, from_spectrum, linear_choice
 
 if TYPE_CHECKING:
-    from ..normalized_image import NormalizedImage
+    from ..plan import NormalizedImage
 
 # λ over the squared norm bound of the PSF from which "natural" hides noise better. The second one is for a mild PSF,
 # whose picture has detail like noise, and for a large picture, for which "natural" takes several times the iterations.
@@ -71,7 +71,7 @@ def choose_lambda(
     undecided, open_ended = math.isfinite(enough), problem.operator.boundary.open
 
     def by_rule(problem: Problem, data: NormalizedImage) -> LambdaChoice:
-        return _trusted(problem, data.all_data(), rule, data.prior, noise, method)
+        return _trusted(problem, data.part()[1], rule, data.prior, noise, method)
 
     # For an open boundary, both λ come from the spectrum of the data, if that is reliable.
     plain = None

@@ -19,6 +19,7 @@ from deblur.frames import Frames
 from deblur.masks import saturated
 from deblur.pipeline import Deblurrer
 from deblur.request import check_request
+from deblur.solvers.noise import psf_noise
 
 PSF, LENS = deblur.psf.disk(5), deblur.psf.disk(7)
 SIZE = 48
@@ -107,16 +108,27 @@ def test_numbers_of_blurred_light_become_those_that_a_blur_makes_of_numbers(colo
     g, numbers, _ = night(*colours)
     frames, blurred = (Frames(x) for x in (g, numbers.clip(0, 1)))
 
-    def changed(frames, lam="auto", **options):
-        found, words = as_light(frames, check_request(LENS, frames.space, lam, options, frames.device))
-        assert bool(words) == (found is not frames)
+    def changed(frames, lam="auto", limit=g.size, **options):
+        request = check_request(LENS, frames.space, lam, options, frames.device)
+        found, _, words = as_light(frames, request, limit)
+        assert bool(words) == (found is not frames or limit < g.size)
+        assert ("too large" in words) == (limit < g.size)
         return found.restore(found.data)
 
     far, near = (np.linalg.norm(x - numbers) for x in (g / 255, changed(frames)))
     assert near < 0.2 * far
-    for options in ({"gamma": "linear"}, {"noise": 0.1}, {"lam": 0.1}):
+    for options in ({"gamma": "linear"}, {"noise": 0.1}, {"lam": 0.1}, {"limit": g.size - 1}):
         np.testing.assert_array_equal(changed(frames, **options), frames.restore(frames.data))
     np.testing.assert_array_equal(changed(blurred), blurred.restore(blurred.data))
+
+
+@pytest.mark.parametrize("method", ["auto", "tv"])
+def test_the_error_of_the_psf_is_read_once(monkeypatch, method):
+    found = []
+    for module in ("data_checks", "solvers.noise"):
+        monkeypatch.setattr(f"deblur.{module}.psf_noise", lambda *args: found.append(psf_noise(*args)) or found[-1])
+    noise = deblur.solve(night()[1].clip(0, 1), LENS, method=method).problem.noise
+    assert [read[2:] for read in found] == [noise[2:]]
 
 
 @pytest.mark.parametrize("method", ["auto", "tv"])
