@@ -28,6 +28,11 @@ def deviation(problem: Problem, g: Array) -> tuple[Array, NoiseModel]:
     return pixelwise(lambda xp, v, u, g: xp.minimum(xp.sqrt(xp.maximum(v, u)), g), *both, g), wrong
 
 
+def pairs_of(size: float) -> int:
+    """Return the number of pairs that `two_images` makes of an image of so many numbers."""
+    return int(max(min(2**15 // size, 8), 1))
+
+
 def two_images(problem: Problem, g: Array) -> tuple[Array, float]:
     """Return pairs of images with independent noise of twice the variance, and the part of λ for the PSF's error.
 
@@ -35,7 +40,7 @@ def two_images(problem: Problem, g: Array) -> tuple[Array, float]:
     small image yields several pairs, whose results are to be averaged. The second result holds for the linear formula.
     It limits the PSF's error to 0.1, since larger ones are unlikely.
     """
-    xp, pairs = problem.xp, max(min(2**15 // g.size, 8), 1)
+    xp, pairs = problem.xp, pairs_of(g.size)
     signs, both = random_signs((pairs, *g.shape), g.dtype, xp), xp.empty((pairs, 2, *g.shape[1:]), g.dtype)
     noise, wrong = deviation(problem, g)
     model = wrong._replace(read=math.sqrt(max(float(squares(noise)) / g.size - wrong.left**2, 0.0)))
