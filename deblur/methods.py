@@ -26,7 +26,7 @@ from .operators.blur import Blur
 from .operators.boundary import Boundary
 from .operators.natural import scenes
 from .operators.operator import check_operator
-from .problem import FLOAT64, FORMULAS, Factor, Problem, Solution, synchronize
+from .problem import FLOAT64, FORMULAS, Factor, Problem, Solution, linear_peak, peak, synchronize
 from .solvers.refine import MOST
 
 
@@ -34,7 +34,7 @@ class Solver(Protocol):
     """The interface of a module below `deblur.solvers`; see `deblur.problem`."""
 
     def refuses(self, problem: Problem) -> str | None: ...
-    def memory(self, problem: Problem) -> float: ...
+    def memory(self, problem: Problem) -> tuple[float, ...]: ...
     def prepare(self, problem: Problem) -> Factor: ...
 
 
@@ -135,12 +135,10 @@ class Method:
         return problem if lost <= MOST else replace(problem, dtype=FLOAT64)
 
     def memory(self, problem: Problem) -> float:
-        """Return the largest number of bytes that set-up and solve need at the same time."""
-        needed = self._solver.memory(self.carried(problem).linear_form)
-        # "natural" centres the data on a scene; B and its transpose need two arrays, and that of fft a spectrum of HB.
-        image, scene, torus, *_ = problem.sizes
-        centred = problem.frames * (image + 3 * scene) + torus * problem.operator.boundary.wraps
-        return needed + centred * (problem.regularizer == "natural")
+        """Return the largest number of bytes that set-up, solve and verification need at the same time."""
+        carried = self.carried(problem)
+        needed = self._solver.memory(carried.linear_form)
+        return linear_peak(carried, needed) if self.linear else peak(needed)
 
     def prepare(self, problem: Problem, asynchronous: bool = False) -> Factor:
         """Return all data that do not depend on the image. If `asynchronous`, the caller must `synchronize` them."""

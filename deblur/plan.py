@@ -95,7 +95,8 @@ class NormalizedImage:
             g = _normalized(g, self.scale, problem)
             weights, self.mask, weight = pixel_weights(request, frames, g)
             self.scale = Scale.of(problem, seen, weight)
-        self.problem = problem = self.scale.near(problem)
+        centred, copied = self.prior != "zero", not frames.given_part(ALL).flags.c_contiguous or given != frames.dtype
+        self.problem = problem = replace(self.scale.near(problem), held=(copied + centred, int(centred)))
         self.noise = None if request.noise is None else shifted(float(request.noise), -self.scale.image)
         if g is not None:
             self.problem = self._with_frames(request, g, weights, kept and kept.scaled(-self.scale.image))

@@ -17,7 +17,8 @@ A row of `deblur.methods.METHODS` names a solver module, which has three functio
 ``refuses(problem)``
     Returns None if the method can solve this problem, else the reason in words.
 ``memory(problem)``
-    Returns the largest number of bytes that set-up and solve need at the same time.
+    Returns the bytes that are kept, and for each phase the bytes that it needs besides (see `peak`). The phases of a
+    linear method are set-up and solve.
 ``prepare(problem)``
     Returns a `Factor`: all data that do not depend on the image, for reuse. A solve does not change it, so that threads
     may share it.
@@ -28,7 +29,7 @@ A solver solves and counts iterations. `deblur.verify` measures the residual tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
@@ -43,6 +44,7 @@ from .operators.natural import coloured
 from .operators.operator import Operator
 from .operators.varying import VaryingBlur
 from .terms import FORMULA, DataFidelity, adjoint_differences, differences, is_quadratic, kind_of, regularizer_value
+from .threads import cores
 
 if TYPE_CHECKING:
     from .solvers.noise import NoiseModel
@@ -129,6 +131,9 @@ class Problem:
         The stopping rule.
     noise : NoiseModel or None
         The noise, including the effect of the PSF's error; None if no method needs it.
+    held : (int, int)
+        The images and the scenes, for each frame, that the pipeline holds for the linear formula: a copy of the image
+        in another dtype or order of axes, the data, and the scene that they are centred on.
     """
 
     operator: Operator
@@ -145,6 +150,7 @@ class Problem:
     reuse: bool = False
     stop: Stop = field(default_factory=Stop)
     noise: NoiseModel | None = None
+    held: tuple[int, int] = (0, 0)
 
     @property
     def xp(self) -> ModuleType:
@@ -174,6 +180,17 @@ class Problem:
             kept = operator.terms * ((2 * operator.channels if operator.channels else 1) * torus + image)
             return image, scene, torus, kept, 6.0 * torus
         return image, scene, torus, torus, self.axes * torus
+
+    @property
+    def colours(self) -> int:
+        """The frames that are taken for the colours of one image, which some methods solve for together: three."""
+        return 3 if self.frames == 3 else 1
+
+    @property
+    def slices(self) -> float:
+        """The bytes of the slices of a volume that a host transforms at the same time; 0 if H wraps."""
+        sliced = self.axes == 3 and self.device.gpu is None and not self.operator.boundary.wraps
+        return min(self.frames * self.sizes[2], (cores() << 17) * self.dtype.itemsize) * sliced
 
     @property
     def strength(self) -> str:
@@ -242,6 +259,32 @@ class Problem:
         if not self.lam:
             return value
         return value + self.lam * regularizer_value(self.regularizer, scene, self.operator.boundary.wraps)
+
+
+def peak(needed: Sequence[float]) -> float:
+    """Return the largest number of bytes needed at the same time, from those kept and those of each phase."""
+    return needed[0] + max(needed[1:], default=0.0)
+
+
+def linear_peak(problem: Problem, needed: Sequence[float]) -> float:
+    """Return the largest number of bytes that set-up, solve and verification of a linear method need at the same time.
+
+    `needed` are the bytes that its solver keeps, besides the spectrum of H, and those of its set-up and of a solve.
+    """
+    kept, set_up, solve = needed
+    boundary, shape, searched = problem.operator.boundary, problem.operator.image_shape, problem.noise is not None
+    image, scene, torus = (problem.frames * size for size in problem.sizes[:3])
+    # A search for λ leaves three images.
+    data = (problem.held[0] + 3 * searched) * image + problem.held[1] * scene
+    # A product: the continued scene or the result, and a spectrum. Also the scene and g − Hf, or what Hᵀ folds back.
+    product = torus + problem.slices + ((problem.slices or torus) if boundary.continued else scene)
+    verified = product + scene + max(torus * boundary.continued, image) + 3 * scene * (problem.formula == "hht")
+    if problem.regularizer == "natural":  # B and its transpose
+        solve, verified = max(solve, 5.3 * scene), max(verified, (1 + 2 * boundary.wraps) * torus + 5 * scene)
+    # The comparison of an image with its PSF, in `deblur.data_checks`.
+    checks = 60.0 * min(math.prod(shape), 1 << 16) * (boundary.open and len(shape) == 2 and min(shape) >= 128)
+    checked = problem.sizes[2] + max(verified, image + 2 * scene + checks)
+    return kept + max(set_up + data * searched, data + max(solve, checked))
 
 
 def history_of(objective: ArrayLike, primal: ArrayLike, dual: ArrayLike = 0.0) -> np.recarray:

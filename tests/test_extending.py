@@ -67,7 +67,7 @@ def test_a_solver_is_one_file_and_one_row(rng, monkeypatch):
             return np.reshape(found, (len(g), *blur.scene_shape))
 
     toy.refuses = lambda problem: "it needs λ > 0" if not problem.lam > 0 else None
-    toy.memory = lambda problem: 0.0
+    toy.memory = lambda problem: (0.0, 0.0, 0.0)
     toy.prepare = Toy
     monkeypatch.setitem(sys.modules, "deblur.solvers.toy", toy)
     monkeypatch.setitem(METHODS, "toy", Method("toy", "SciPy's LSQR", "toy", linear=True, shift_invariant=True))

@@ -97,15 +97,13 @@ class NormalRows:
         self._psf = to_device(np.ascontiguousarray(blur.psf))
         ends = blur.boundary.dark or blur.boundary.open
         # The boundary in the form that `dense_rows` of blur.cu takes, in float64: pixels and weights by axis.
-        self._tables = None
-        if not ends:
-            self._tables = [to_device(t) for axis in (0, 1) for t in two_a_place(blur.extension(axis))]
+        self._tables = [] if ends else [to_device(t) for i in (0, 1) for t in two_a_place(blur.extension(i))]
 
     def __call__(self, first: int, last: int, left: int, right: int) -> Array:
         """Return rows `first` to `last` of the columns `left` to `right`."""
         blur, dtype, width = self._blur, self._dtype, right - left
         a = cupy.empty((last - first, width), dtype)
-        if self._tables is None:
+        if not self._tables:
             kernels.launch(
                 "blur", "normal_rows", len(a), 256, a, width, first, left, width, *blur.image_shape, self._psf,
                 *blur.psf.shape, *blur.origin, blur.boundary.open, self._lam, dtype=dtype,

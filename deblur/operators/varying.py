@@ -190,16 +190,9 @@ class VaryingBlur(LinearMap):
 
     def _transfers(self, dtype: DTypeLike, device: Device) -> list[Array]:
         """Return the half spectra of each term, (C, ...) with colours, cached."""
-
-        def build() -> list[Array]:
-            return [
-                device.xp.stack([b.transfer(dtype, device) for b in term])
-                if self.channels is not None
-                else term[0].transfer(dtype, device)
-                for term in self._blurs
-            ]
-
-        return self.cached(("transfers", np.dtype(dtype), device), build)
+        key, stack = ("transfers", np.dtype(dtype), device), device.xp.stack
+        terms = ([blur.transfer(dtype, device) for blur in term] for term in self._blurs)
+        return self.cached(key, lambda: [term[0] if self.channels is None else stack(term) for term in terms])
 
     def principal(self, dtype: DTypeLike, device: Device) -> tuple[list[Array], np.ndarray]:
         """Return the operator's mean PSF and the principal components of the PSFs' differences, with their weights.

@@ -40,7 +40,7 @@ from ..errors import ConvergenceError
 from ..normalization import Scale, shifted
 from ..norms import norms_of
 from ..pool import pool
-from ..problem import FLOAT64, Problem, Solution, history_of
+from ..problem import FLOAT64, Problem, Solution, history_of, peak
 from ..terms import DIFFERENCES, REGULARIZERS
 from ..threads import all_cores, cores
 from . import admm_gpu
@@ -57,26 +57,20 @@ def refuses(problem: Problem) -> str | None:
     return None if known else f"the regularizer {problem.regularizer!r} has no proximal map"
 
 
-def memory(problem: Problem) -> float:
-    """Return the bytes of set-up and solve (see `deblur.problem`): the larger of the x step and the copies' update."""
+def memory(problem: Problem) -> tuple[float, ...]:
+    """Return the bytes kept, and those of the x step and of the copies' update; see `deblur.problem`."""
     operator, frames, (image, scene, torus, kept, product) = problem.operator, problem.frames, problem.sizes
-    regularizers, axes, gpu = REGULARIZERS.get(problem.regularizer, ()), problem.axes, problem.device.gpu is not None
-    kinds = [len(DIFFERENCES[p.differences](axes)) for p in regularizers] or [0]
+    regularizers = REGULARIZERS.get(problem.regularizer, ())
+    kinds = [len(DIFFERENCES[p.differences](problem.axes)) for p in regularizers] or [0]
     boxed = problem.bounds is not None or operator.boundary.dark or not regularizers
     split, parts = splits(operator), 1 + len(operator.components[-1]) if splits(operator) else 1
     whole = operator.boundary.continued or not (split or operator.shift_invariant)  # x is the scene itself
     domain, w = scene if whole else torus, problem.fidelity.weights
-    if gpu:
-        # Two copies of each split's images, the data's split included; x, the next x, K x, the right-hand side, a
-        # spectrum; K, |K|² and the step's inverse in frequency; the image and W. Volumes are updated by CuPy's array
-        # operations, which need more whole arrays.
-        arrays, each = (14, 4.0) if axes == 3 else (12, 2.0)
-        return frames * domain * (arrays + each * (sum(kinds) + 3 * (parts - 1)) + 2 * boxed)
     copies = 1 + 2 * (parts + sum(kinds) + boxed)  # x and two copies of each split's images
     # The right-hand side, x and its copies, after a search for λ also those at its end; the data, colours in two
     # layouts, or hidden pixels cleared; weights or a mask, and products.
     held = frames * (1 + copies * (1 + bool(problem.noise and regularizers))) * domain
-    held += frames * image * (1 + (frames > 1 or w is not None)) + (0 if w is None else 2.2 * w.nbytes)
+    held += frames * image * (1 + (problem.colours > 1 or w is not None)) + (0 if w is None else 2.2 * w.nbytes)
     if not whole:
         held += (parts + 1 + (parts + 1) * split) * domain  # K, |K|² and the step's inverse, and the weights of parts
         step = 2.0 * (parts + 1) * frames * domain  # K x before and after, and spectra
@@ -85,10 +79,12 @@ def memory(problem: Problem) -> float:
         held += (2 + iterates) * domain + kept  # the power, the step's inverse, and the symbol
         # The vectors of conjugate gradients.
         step = frames * ((7.2 if iterates else 2) * domain + product) + 0.8 * domain * iterates
-    # For each core a block with a border, its differences, the relaxed and new copies, and the proximal map's arrays.
+    # For each core a block with a border, its differences, the relaxed and new copies, and the proximal map's arrays. A
+    # GPU's block is a volume; its images are updated by one kernel.
     each = max(2 * parts, sum(kinds) + 2 * max(kinds)) + 3
-    copied = frames * parts * domain + min(cores() << 19, frames * domain) * each
-    return held + max(step, copied)
+    block = math.inf if problem.axes == 3 and problem.device.gpu is not None else cores() << 19
+    copied = frames * parts * domain + min(block, problem.colours * domain) * each
+    return held, step, copied
 
 
 class Admm:
@@ -137,7 +133,7 @@ class Admm:
         """
         domain = self.domain
         frames, gpu = math.prod(g.shape[:2]), problem.device.gpu
-        needed = int(memory(replace(problem, frames=frames))) - (0 if gpu is None else pool(gpu).nbytes)
+        needed = int(peak(memory(replace(problem, frames=frames)))) - (0 if gpu is None else pool(gpu).nbytes)
         what = f"ADMM on {frames} frame(s) of {' x '.join(map(str, domain.shape))}"
         instead = "restore the frames one by one, or tiles of the image that overlap by the PSF's size"
         require_memory(needed, problem.xp, what, instead)

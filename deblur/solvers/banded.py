@@ -26,6 +26,7 @@ E. Anderson et al., *LAPACK Users' Guide*, SIAM 1999, on ``pbtrf`` and ``pbtrs``
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -38,7 +39,7 @@ from ..linalg import cholesky, gram
 from ..linalg.triangular import substitute
 from ..operators.blur import Blur
 from ..operators.normal import NormalRows
-from ..problem import Factor, Problem
+from ..problem import Factor, Problem, peak
 from .refine import Factored, close_to_singular, refuse_singular, singular
 
 #: Least number of rows of a block, and largest number of rows of a matrix that is treated as one block.
@@ -53,16 +54,13 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def memory(problem: Problem) -> float:
-    """Return the bytes of the banded factor and of the matrix that it is computed from."""
-    n, b, size = problem.blur.shape[0], _bandwidth(problem.blur), problem.dtype.itemsize
-    if problem.device.gpu is not None:  # the blocks of the factor, and those being factored
-        block = _block(problem.blur)
-        return (2 * n * block + 6 * block**2 + 4 * problem.frames * n) * size
-    m1, m2 = problem.blur.psf.shape
-    entries = n * (2 * m1 - 1) * (2 * m2 - 1)
-    # H Hᵀ is formed as a sparse float64 matrix, with its indices and a copy in coordinate form.
-    return n * (b + 1) * size + 40 * entries + 4 * problem.frames * n * size
+def memory(problem: Problem) -> tuple[float, ...]:
+    """Return the bytes of the banded factor, of the matrix that it is computed from, and of a solve."""
+    blur, size, gpu = problem.blur, problem.dtype.itemsize, problem.device.gpu is not None
+    numbers = 2 * _block(blur) if gpu else _bandwidth(blur) + 1  # of each row
+    # A GPU factors block by block. Else HHᵀ is a sparse float64 matrix with indices, and a copy in coordinate form.
+    made = 6 * _block(blur) ** 2 * size if gpu else 40 * blur.shape[0] * math.prod(2 * m - 1 for m in blur.psf.shape)
+    return float(blur.shape[0] * numbers * size), float(made), 4.0 * problem.frames * blur.shape[0] * size
 
 
 def prepare(problem: Problem) -> Factor:
@@ -77,7 +75,7 @@ def prepare(problem: Problem) -> Factor:
     """
     blur = problem.blur
     size = f"A banded factor of {blur.shape[0]} x {_bandwidth(blur) + 1}"
-    require_memory(int(memory(problem)), problem.xp, size, _INSTEAD)
+    require_memory(int(peak(memory(problem))), problem.xp, size, _INSTEAD)
     turned = blur.image_shape[1] > blur.image_shape[0]
     if turned:
         blur = Blur(blur.psf.T, blur.image_shape[::-1], blur.boundary, origin=blur.origin[::-1])

@@ -59,7 +59,7 @@ from ..normalization import Scale, shifted
 from ..norms import combined, norms_of, squares, total
 from ..operators.torus import Torus
 from ..pixelwise import copied, modulus
-from ..problem import Factor, Problem, Solution, Stop
+from ..problem import Factor, Problem, Solution, Stop, peak
 from ..terms import DataFidelity
 from ..threads import all_cores, cores
 from ..vector_ops import Systems
@@ -103,10 +103,10 @@ def refuses(problem: Problem) -> str | None:
     return admm.refuses(pilot_problem(problem))
 
 
-def memory(problem: Problem) -> float:
+def memory(problem: Problem) -> tuple[float, ...]:
     """Return the bytes of the pilot, which stays, and of the network: 144 numbers a pixel, and 5 MB for each core."""
     network = 4.5 * 32 * math.prod(problem.operator.scene_shape) + cores() * (5 << 20)
-    return admm.memory(pilot_problem(problem)) + network
+    return peak(admm.memory(pilot_problem(problem))), network
 
 
 def _inverse_problem(problem: Problem) -> Problem:
@@ -286,14 +286,15 @@ class _Grouped:
         return self._together([self.groups.threshold(a, variances, level) for a in self._apart(noisy)])
 
 
-def _towards(problem: Problem, noise: Noise, s: float) -> Factor:
-    """Return the solver of a step of strength `s` towards the data."""
+def _towards(problem: Problem, g: Array, scene: Array, noise: Noise, s: float) -> Array:
+    """Return the scene after a step of strength `s` towards the data."""
     (level, variation), linear = noise, _inverse_problem(problem)
     if variation is not None:
         weights = problem.xp.asarray(problem.fidelity.w) / variation
         linear = replace(linear, fidelity=DataFidelity(weights=weights.astype(linear.dtype)))
     lam = _TRUST * level / s**2 + _error(problem)
-    return quadratic.prepare(replace(linear, lam=lam, stop=Stop(rtol=_LOOSER)))
+    inverse, nothing = replace(linear, lam=lam, stop=Stop(rtol=_LOOSER)), Solution(problem.xp.zeros_like(scene))
+    return combined(scene, quadratic.prepare(inverse).solve(_residual(problem, g, scene), nothing).scene)
 
 
 def _refined(
@@ -301,12 +302,10 @@ def _refined(
 ) -> Array:
     """Alternate between data and patches with these strengths, starting from `scene`; return the new scene."""
     fine = [_Grouped(problem, frame, 4, radius=8) for frame in scene]
-    nothing = Solution(problem.xp.zeros_like(scene))
     before = scene
     for s in strengths:
-        inverse = _towards(problem, noise, s)
         beyond = combined(scene, combined(scene, before, b=-1), b=_BEYOND)
-        closer = combined(beyond, inverse.solve(_residual(problem, g, beyond), nothing).scene)
+        closer = _towards(problem, g, beyond, noise, s)
         both = [
             combined(a.thresholded(x, a.white(s**2)), b.shrunk(x, y, b.white(2 * s**2)), 0.5, 0.5)
             for a, b, x, y in zip(fine, coarse, closer, beyond, strict=True)
@@ -317,7 +316,6 @@ def _refined(
 
 def _finished(problem: Problem, g: Array, near: Array, noise: Noise, white: float) -> Array:
     """Refine `near` by `_LAST_STEPS` plug-and-play steps with the network; `white` is the 99.5 % quantile."""
-    nothing = Solution(problem.xp.zeros_like(near))
     last = max(_LAST * math.sqrt(noise[0]) / abs(brightness_of(problem.operator)), _LEAST * white)
     first = max(_FIRST * white, last)
     colours = problem.xp.asarray(patches.opponent(near.shape[1]).astype(near.dtype))
@@ -326,8 +324,7 @@ def _finished(problem: Problem, g: Array, near: Array, noise: Noise, white: floa
     for n, s in enumerate(np.geomspace(first, last, _LAST_STEPS).tolist()):
         down, right = 1 - 2 * (n % 2), 1 - 2 * ((n + 1) // 2 % 2)
         turned = slice(None), slice(None, None, down), slice(None, None, right)
-        inverse = _towards(problem, noise, s)
-        closer = combined(scene, inverse.solve(_residual(problem, g, scene), nothing).scene)
+        closer = _towards(problem, g, scene, noise, s)
         found = []
         with all_cores():
             for frame, planes in zip(closer, shown, strict=True):

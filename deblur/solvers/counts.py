@@ -35,6 +35,11 @@ def _deviation(xp: ModuleType, v: Array, u: Array, g: Array) -> Array:
     return xp.minimum(xp.sqrt(xp.maximum(v, u)), g)
 
 
+def pairs_of(size: float) -> int:
+    """Return the number of pairs that `two_images` makes of an image of so many numbers."""
+    return int(max(min(2**15 // size, 8), 1))
+
+
 def two_images(problem: Problem, g: Array) -> tuple[Array, float]:
     """Return pairs of images with independent noise of twice the variance, and the part of λ for the PSF's error.
 
@@ -42,7 +47,7 @@ def two_images(problem: Problem, g: Array) -> tuple[Array, float]:
     small image yields several pairs, whose results are to be averaged. The second result holds for the linear formula.
     It limits the PSF's error to 0.1, since larger ones are unlikely.
     """
-    xp, pairs = problem.xp, max(min(2**15 // g.size, 8), 1)
+    xp, pairs = problem.xp, pairs_of(g.size)
     signs, both = random_signs((pairs, *g.shape), g.dtype, xp), xp.empty((pairs, 2, *g.shape[1:]), g.dtype)
     noise, wrong = deviation(problem, g)
     model = wrong._replace(read=math.sqrt(max(float(squares(noise)) / g.size - wrong.left**2, 0.0)))

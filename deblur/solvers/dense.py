@@ -22,7 +22,7 @@ import numpy as np
 import scipy
 
 from .. import linalg
-from ..device import Array, is_cupy
+from ..device import Array
 from ..errors import SingularMatrixError
 from ..linalg.cholesky import cholesky_begun
 from ..norms import norms
@@ -42,9 +42,10 @@ class Dense:
             return "it is the reference for solving; use cholesky or gauss-jordan for an inverse"
         return None
 
-    def memory(self, problem: Problem) -> float:
-        """Return the bytes of the matrix and, except for "cholesky", of a second one: a copy for sweeps or a solve."""
-        return problem.blur.shape[0] ** 2 * problem.dtype.itemsize * (1 if self.name == "cholesky" else 2)
+    def memory(self, problem: Problem) -> tuple[float, ...]:
+        """Return the bytes of the matrix, of a copy, and of an inverse or a sweep."""
+        a = float(problem.blur.shape[0] ** 2 * problem.dtype.itemsize)
+        return a, a * (self.name == "lu"), a * {"gauss-jordan": 1.3, "gauss-seidel": 0.3}.get(self.name, 0.0)
 
     def prepare(self, problem: Problem) -> Factor:
         a = normal_matrix(problem.blur, problem.lam, problem.dtype, problem.device)
@@ -97,15 +98,14 @@ def _lu(problem: Problem, a: Array, largest: float | None) -> Factor:
         # A pivot that is exactly zero shows in the solution.
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
         lu, pivots = lapack.lu_factor(a, overwrite_a=True, check_finite=False)
-    solve = partial(_lu_solved, lu, pivots)
+    solve = partial(_lu_solved, lapack.lu_solve, lu, pivots)
     refuse_singular(problem, largest, solve)
     return Factored(problem, solve)
 
 
-def _lu_solved(lu: Array, pivots: Array, b: Array) -> Array:
-    lapack = import_module("cupyx.scipy.linalg" if is_cupy(lu) else "scipy.linalg")
+def _lu_solved(solve: Callable[..., Array], lu: Array, pivots: Array, b: Array) -> Array:
     # SciPy's solve changes the pivots in place for a while: threads must not share them.
-    return lapack.lu_solve((lu, pivots.copy()), b, check_finite=False)
+    return solve((lu, pivots.copy()), b, check_finite=False)
 
 
 def _aim(problem: Problem) -> float:

@@ -40,7 +40,7 @@ import numpy as np
 
 from ..device import Array, require_memory
 from ..norms import combined, norms
-from ..problem import Problem, Solution
+from ..problem import Problem, Solution, peak
 from ..threads import all_cores
 from .krylov import Bidiagonalization, vectors
 from .refine import MOST, tolerance
@@ -59,17 +59,15 @@ def refuses(problem: Problem) -> str | None:
     return None if problem.lam > 0 else "it needs λ > 0: without it the iteration fits the noise"
 
 
-def memory(problem: Problem) -> float:
-    """Return the bytes of both bases, for the steps that the bound of conjugate gradients predicts, and of one step.
+def memory(problem: Problem) -> tuple[float, ...]:
+    """Return the bytes of both bases, for the steps that the bound of conjugate gradients predicts.
 
-    A step needs what H keeps and, for each frame, the product, the new vector and two of its parts. If the scene
-    reaches beyond the frame, the data and the scene on which they are centred are needed, too.
+    Besides them a step needs what H keeps and, for each frame, the product, the new vector and two of its parts.
     """
-    operator, norm, (image, scene, _, kept, _) = problem.operator, problem.operator.norm_bound, problem.sizes
+    norm, (image, scene, _, spectra, _) = problem.operator.norm_bound, problem.sizes
     reduction = problem.stop.rtol or 0.1 * _allowed(problem, norm) / norm**2
     steps = int(np.clip(0.5 * norm / np.sqrt(problem.lam) * np.log(2 / reduction), 1, _most_steps(problem)))
-    each = (vectors(steps) + operator.boundary.open) * (image + scene) + 4 * scene
-    return kept + problem.frames * each
+    return 0.0, 0.0, spectra + problem.frames * (vectors(steps) * (image + scene) + 4 * scene) + problem.slices
 
 
 class HybridLSQR:
@@ -91,14 +89,14 @@ class HybridLSQR:
         rtol, most = problem.stop.rtol, _most_steps(problem)
         # Channels with different PSFs form one image.
         stack = g if getattr(operator, "channels", None) else g.reshape(-1, *operator.image_shape)
-        needed = int(memory(replace(problem, frames=g.shape[0] * g.shape[1], dtype=g.dtype)))
+        needed = int(peak(memory(replace(problem, frames=g.shape[0] * g.shape[1], dtype=g.dtype))))
         instead = "give a smaller max_iterations or a larger λ, or use method 'pcg', which keeps five images"
         require_memory(needed, problem.xp, "A bidiagonalisation, which keeps a basis of images and scenes,", instead)
         wanted = norms(operator.adjoint(stack))
         scale = np.where(wanted > 0, wanted, 1.0)
 
         bases, done = Bidiagonalization(operator, stack), False
-        while not done and bases.steps < most and not bases.exhausted:
+        while not done and bases.steps < most and not bases.ended():
             bases.advance()
             left, size = bases.residuals(lam)
             residual = float((left / scale).max())
@@ -113,7 +111,7 @@ class HybridLSQR:
         length, rest = norms(scene), norms(data_residual)
         allowed = min(_allowed(problem, bases.norm), MOST * lam) * length
         converged = bool((left <= allowed).all()) or residual <= 1.1 * problem.early
-        if not converged and not problem.early and (done or bases.exhausted):
+        if not converged and not problem.early and (done or bases.ended()):
             # For so small a λ, rounding of the products hides the residual. The recurrences are not affected.
             rounding = 100 * float(np.finfo(g.dtype).eps) * bases.norm
             converged = bool((rounding * (length / (2 * math.sqrt(lam)) + rest / lam) <= MOST * length).all())

@@ -47,7 +47,7 @@ from ..operators.blur import Blur, axis_matrix
 from ..operators.normal import two_a_place
 from ..problem import Factor, Problem
 from ..threads import all_cores
-from .spectrum import SpectralFactor, Spectrum, verification
+from .spectrum import SpectralFactor, Spectrum
 
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)  # relative to the largest entry
 # Largest length of an axis for which a GPU multiplies by whole matrices: halves would save less than their launches.
@@ -64,12 +64,16 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def memory(problem: Problem) -> float:
-    """Return the bytes of the decompositions and of arrays of the scene's size."""
-    image, scene, *_ = problem.sizes
-    squares = 6 * sum(n * n for n in problem.blur.scene_shape) * problem.dtype.itemsize
-    # Centred data need two more scenes.
-    return squares + 2 * image + 2 * problem.frames * scene * problem.blur.boundary.open + verification(problem)
+def memory(problem: Problem) -> tuple[float, ...]:
+    """Return the bytes of bases and the filter, of the largest decomposition, and of products; see `deblur.problem`."""
+    blur, (image, scene, *_) = problem.blur, problem.sizes
+    sizes = [m * n for m, n in zip(blur.image_shape, blur.scene_shape, strict=True)]
+    # Even and odd halves of U and V, which are the same if each matrix is symmetric. A PSF without symmetry, which has
+    # twice as many, is rare.
+    same = blur.boundary.toeplitz or blur.boundary.transform == "cosine"
+    one, values = problem.dtype.itemsize / (1 + same), (2 - (problem.formula == "hht")) * image
+    # In float64 the matrix, its bases and LAPACK's arrays.
+    return one * sum(sizes) + values, (24 - one) * max(sizes) - values, 5 * scene * problem.frames
 
 
 def decompose(blur: Blur, dtype: DTypeLike, device: Device) -> Spectrum:

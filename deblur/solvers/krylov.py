@@ -162,7 +162,7 @@ class Bidiagonalization:
             self._submit(now)
             log = asnumpy(self._record.log)
             for at in range(self.steps + 1, self.steps + 1 + now):
-                if self.steps and self.exhausted:
+                if self.steps and self.ended():
                     return
                 beta, alpha = log[at % Record.LOG].copy()
                 self.betas.append(beta)
@@ -172,7 +172,7 @@ class Bidiagonalization:
 
     def ahead(self, count: int) -> None:
         """Let a GPU begin with `count` further steps, without waiting for it."""
-        if is_cupy(self._squared) and not (self.steps and self.exhausted):
+        if is_cupy(self._squared) and not (self.steps and self.ended()):
             self._submit(count)
 
     def _submit(self, count: int) -> None:
@@ -213,13 +213,8 @@ class Bidiagonalization:
         self._ops.scale(w, self._squared, out)
         self._last[side] = out
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether the Krylov space of every frame is exhausted: the small problem then equals the whole one."""
-        return self.ended(slice(None))
-
-    def ended(self, frames: slice) -> bool:
-        """Return whether the Krylov spaces of some frames are exhausted."""
+    def ended(self, frames: slice = slice(None)) -> bool:
+        """Return whether the Krylov spaces of these frames are exhausted: the small problem then is the whole one."""
         return bool(np.all((self.alphas[-1][frames] == 0) | (self.betas[-1][frames] == 0)))
 
     def matrices(self) -> np.ndarray:
@@ -243,15 +238,11 @@ class Bidiagonalization:
             left[frame], sizes[frame] = self.alphas[-1][frame] * b[frame, -1] * abs(y[-1]), np.linalg.norm(y)
         return left, sizes
 
-    def coefficients(self, lam: float) -> np.ndarray:
-        """Return y of every frame, (k, steps), in float64: the small Tikhonov solution for λ > 0, by an SVD."""
-        p, s, qt = np.linalg.svd(self.matrices(), full_matrices=False)
-        weights = s / (s * s + lam) * p[:, 0] * self.betas[0][:, None]
-        return (weights[:, None] @ qt)[:, 0]
-
     def scene(self, lam: float) -> Array:
         """Return f = V y, (k, P, Q) or (k, C, P, Q): the Tikhonov solution for λ in the space spanned so far."""
-        y = self.coefficients(lam)
+        p, s, qt = np.linalg.svd(self.matrices(), full_matrices=False)
+        weights = s / (s * s + lam) * p[:, 0] * self.betas[0][:, None]
+        y = (weights[:, None] @ qt)[:, 0]
         k, n, xp = len(y), self._last[1].shape[1], get_xp(self._squared)
         f = xp.zeros((k, n), self._last[1].dtype)
         for i, block in enumerate(self._bases[1]):

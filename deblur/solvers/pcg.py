@@ -87,26 +87,28 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def memory(problem: Problem) -> float:
-    """Return the bytes of arrays on the torus, of the border's matrices, and of GMRES's basis."""
-    blur, size = problem.blur, problem.dtype.itemsize
+def memory(problem: Problem) -> tuple[float, ...]:
+    """Return the bytes of spectra and the border's inverses, of its matrices, and of an iteration."""
+    blur, size, frames, (image, _, torus, *_) = problem.blur, problem.dtype.itemsize, problem.frames, problem.sizes
     if problem.axes != 2:
-        image, scene, torus, *_ = problem.sizes
-        # Spectra of H, of HHᵀ and of the preconditioner (real ones have half of the numbers); for each frame the data,
-        # x, r, p, and the spectrum and image of a product; the scene on which the data are centred. A GPU holds some of
-        # them already when it squares a spectrum in double precision.
-        early = 2 * torus * (blur.boundary.open and problem.device.gpu is not None)
-        return 2 * torus + problem.frames * (4 * image + 2 * torus + scene * blur.boundary.open) + early
-    (n1, n2), (e1, e2), frames, image = torus_of(blur), depth_of(blur), problem.frames, problem.sizes[0]
-    first, last = (4.0 * (n // 2 + 1) * e**2 for n, e in ((n2, e1), (n1, e2)))
+        folds = blur.boundary.continued
+        # The preconditioner; the spectrum of H; for each frame x, r, p and another image, and a product.
+        iterating = torus + frames * (4 * image + (2 + folds) * torus) + problem.slices
+        return (2 * image if folds else torus / 2), 2 * torus, iterating
+    (n1, n2), depth = torus_of(blur), depth_of(blur)
+    banded = all(n >= 4 * e for n, e in zip(blur.image_shape, depth, strict=True)) and not blur.boundary.wraps
+    first, last = (4.0 * (n // 2 + 1) * e**2 * banded for n, e in zip((n2, n1), depth, strict=True))
     inverses = 2 * size * (first + last)
     # In complex float64 A, M on the edges, which are twice as wide, and G, whole and in halves.
-    systems = max(80 * first, 2 * size * first + 80 * last) + 16.0 * n1 * n2
-    border, most = 2 * (e1 * blur.image_shape[1] + e2 * blur.image_shape[0]), problem.stop.max_iterations or _RESTART
-    # The basis; of each frame the data and what they are centred on, r, z and the scene, and a product on this torus.
-    basis = min(frames * (min(most, _RESTART) + 5) * border * size, _BASIS_BYTES)
-    iterating = inverses + basis + frames * (7 * image + 3.0 * n1 * n2 * size)
-    return max(systems, iterating) + 2.5 * n1 * n2 * size
+    systems = max(80 * first, 2 * size * first + 80 * last) + 20.0 * n1 * n2
+    border = frames * size * sum(2 * e * n for e, n in zip(depth, blur.image_shape[::-1], strict=True))
+    # GMRES's basis; for each frame r, z, the scene, and a product on this torus.
+    basis = min((min(problem.stop.max_iterations or _RESTART, _RESTART) + 14) * border, _BASIS_BYTES)
+    # The four patches at the corners, in the shape of an L.
+    reach = [(e + _beyond(m), _beyond(m)) for e, m in zip(depth, blur.psf.shape, strict=True)]
+    pixels = (math.prod(whole for whole, _ in reach) - math.prod(beyond for _, beyond in reach)) * banded
+    patches = 4.0 * size * pixels**2 * (problem.reuse or pixels**2 <= frames * math.prod(blur.image_shape))
+    return inverses + patches + 0.6 * n1 * n2 * size, systems - inverses, basis + 5 * frames * image
 
 
 def prepare(problem: Problem) -> Factor:
@@ -245,8 +247,7 @@ def _aim(problem: Problem) -> float:
 
 
 def _limit(problem: Problem) -> int:
-    most = problem.stop.max_iterations
-    return 1000 if most is None else most
+    return problem.stop.max_iterations or 1000
 
 
 class _Refined(Direct):

@@ -25,7 +25,7 @@ from ..denoise.denoisers import repeated
 from ..device import Array, all_true, get_xp
 from ..errors import ConvergenceError
 from ..norms import norms_of
-from ..problem import Denoiser, Problem, Solution, history_of
+from ..problem import Denoiser, Problem, Solution, history_of, peak
 from . import admm
 from .splits import Steps
 
@@ -41,9 +41,10 @@ def refuses(problem: Problem) -> str | None:
     return None if problem.lam > 0 else "λ sets the denoiser's strength and must be above 0"
 
 
-def memory(problem: Problem) -> float:
+def memory(problem: Problem) -> tuple[float, ...]:
     """Bytes of ADMM, and of what a denoiser takes: four scenes, and places and sums of `deblur.denoise.patches`."""
-    return admm.memory(problem) + 4 * problem.frames * problem.sizes[1] + 26 * math.prod(problem.operator.scene_shape)
+    denoising = 4 * problem.frames * problem.sizes[1] + 26 * math.prod(problem.operator.scene_shape)
+    return peak(admm.memory(problem)), denoising
 
 
 class PlugAndPlay(admm.Admm):

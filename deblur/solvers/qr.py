@@ -33,16 +33,14 @@ def refuses(problem: Problem) -> str | None:
     return "QR solves without forming an inverse; use cholesky or gauss-jordan for one" if problem.inverse else None
 
 
-def memory(problem: Problem) -> float:
+def memory(problem: Problem) -> tuple[float, ...]:
     """Return the bytes of the triangle, which has half the bandwidth of H, and of the matrix it is computed from."""
     blur = problem.blur
-    unknowns = band = blur.shape[1]
+    reach = sum((m - 1) * math.prod(blur.scene_shape[axis + 1 :]) for axis, m in enumerate(blur.psf.shape))
     # With a boundary that wraps, the first rows of H reach the last columns.
-    if not blur.boundary.wraps and problem.device.gpu is None:
-        scene = blur.scene_shape
-        reach = sum((m - 1) * math.prod(scene[axis + 1 :]) for axis, m in enumerate(blur.psf.shape))
-        band = min(unknowns, reach + 1)
-    return 3 * unknowns * band * problem.dtype.itemsize
+    whole = blur.boundary.wraps or problem.device.gpu is not None or reach >= blur.shape[1]
+    triangle = float(blur.shape[1] * (blur.shape[1] if whole else reach + 1) * problem.dtype.itemsize)
+    return triangle, 2 * triangle, 0.0
 
 
 def prepare(problem: Problem) -> Factor:

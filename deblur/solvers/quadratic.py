@@ -51,13 +51,13 @@ def refuses(problem: Problem) -> str | None:
     return None if is_quadratic(name) else f"the regularizer {name!r} is not quadratic"
 
 
-def memory(problem: Problem) -> float:
+def memory(problem: Problem) -> tuple[float, ...]:
     """Return the bytes that set-up and solve need; see `deblur.problem`."""
     if not problem.quadratic:
         return admm.memory(problem)
     operator, frames, (image, scene, torus, kept, _) = problem.operator, problem.frames, problem.sizes
     if problem.device.gpu is not None:
-        return (19.0 if problem.axes == 3 else 14.0) * scene * frames
+        return ((19.0 if problem.axes == 3 else 14.0) * scene * frames,)
     folds, kind = operator.boundary.continued, kind_of(problem.regularizer)
     w, shift_invariant, holes = problem.fidelity.weights, operator.shift_invariant is not None, 0.0
     domain = scene if folds else torus
@@ -79,12 +79,12 @@ def memory(problem: Problem) -> float:
     early = (8.2 * (problem.axes == 2) if shift_invariant else 14.6) * 8 / problem.dtype.itemsize * scene * folds
     needed: float = max(kept + holes + frames * (image + scene + iterating), early)
     # float64 continues where float32 cannot come as close as λ requires, while float32's arrays stay. It also
-    # continues if parts beyond the frame still move, which cannot be predicted.
-    exact = w is None and diagonal(operator)
+    # continues if parts beyond the frame still move, which cannot be predicted. A few iterations end before that.
+    exact = (w is None and diagonal(operator)) or (problem.stop.max_iterations or 50) < 50
     close = exact or 5e-3 * (problem.lam or 1) >= _rounding(problem.dtype) * operator.norm_bound**2
     if problem.dtype != FLOAT64 and not close:
         needed += needed + kept + frames * scene
-    return needed
+    return (needed,)
 
 
 def _times(shape: Shape) -> list[float]:

@@ -71,7 +71,7 @@ from ..pixelwise import stored
 from ..problem import Factor, Problem, Solution, history_of
 from ..threads import all_cores, cores
 from . import admm, richardson_lucy_gpu
-from .counts import deviation, mean_of_light, two_images, without_small
+from .counts import deviation, mean_of_light, pairs_of, two_images, without_small
 from .domain import BlockMap, block_map
 from .start import all_weights, filled
 from .windows import cut, watched_sides, watched_step
@@ -97,7 +97,7 @@ def refuses(problem: Problem) -> str | None:
     )
 
 
-def memory(problem: Problem) -> float:
+def memory(problem: Problem) -> tuple[float, ...]:
     """Return the bytes of the final run, or of the earlier one that finds the iterations; see `deblur.problem`."""
     if problem.lam > 0:
         return admm.memory(_nonnegative(problem))
@@ -107,36 +107,29 @@ def memory(problem: Problem) -> float:
 
     def run(frames: float, scene: float, torus: float, image: float, folded: float) -> float:
         # For each frame: point, scene, spectrum (twice for images), image, and what Hᵀ folds back or two quotients of a
-        # block; Hᵀw (twice on a GPU); K. GPU volumes start with the first scene and Hᵀw twice, point and product.
-        if gpu and axes == 3:
-            return frames * (4 * scene + 2 * torus + image * operator.boundary.continued) + torus
+        # block; Hᵀw (twice on a GPU); K.
         product = max(frames * (torus * (axes < 3) + folded), 3.3 * min(cores() << 19, frames * image) * (not gpu))
         return frames * (2 * scene + torus + image) + product + (1 + gpu) * scene + kept
 
     # Two copies of the frames without their hidden pixels, W and its mask.
     held = 4.0 * problem.frames * image * (problem.fidelity.weights is not None)
-    final = run(1, scene, torus, image, folded) + (9 - 2 * (axes == 3)) * scene * problem.stop.consensus
-    final += (problem.frames - 1) * (scene + (1.2 if gpu else 5.2) * image)
-    if problem.stop.rtol is not None:
-        return final + held
-    size, sides = problem.dtype.itemsize, [*map(min, blur.image_shape, watched_sides(blur.psf))]
+    colours, size = problem.colours, problem.dtype.itemsize
+    final = run(colours, scene, torus, image, folded) + (9 - 2 * (axes == 3)) * colours * scene * problem.stop.consensus
+    final += (problem.frames - colours) * (scene + (1.2 if gpu else 5.2) * image)
+    sides, both = [*map(min, blur.image_shape, watched_sides(blur.psf))], 2 * colours * pairs_of(colours * image / size)
     windows = 1 if image < 3 * size * math.prod(sides) else 2 if len(sides) == 3 else 4
-    frames, part = 2 * windows, math.prod(sides) * size
+    frames, part = both * windows, math.prod(sides) * size
     found = run(frames, scene, torus, image, folded)
     if windows > 1:  # windows with their own weights, beside both images
         watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) * size
-        found = run(frames, watched, watched, 2 * part, 0.0) + 2 * image
-    step = watched_step(frames * (part if windows > 1 else image) / size, problem.axes)
-    found += 13 * frames * part / step**problem.axes + problem.frames * image  # scenes of earlier iterations
+        found = run(frames, watched, watched, 2 * part, 0.0) + both * image
+    step = watched_step(frames * (part if windows > 1 else image) / size, axes)
+    # The scenes of earlier iterations: those since half of the best one, each a tenth later.
+    earlier = min(11.0, 1.5 * (problem.stop.max_iterations or 1000) + 4)
+    found += earlier * frames * part / step**axes + problem.frames * image
     # The noise is measured in overlapping or sampled blocks of a plane, in float64 with their spectra.
-    noise = min(4 * math.prod(blur.image_shape[-2:]), 1 << 22) * 16 * (problem.noise is None) + 2 * image
-    if problem.axes == 3 and not gpu:
-        # The darkest level, from half of the pixels along some axes: beside both images w, the PSF's spectrum, the
-        # light at each scene pixel, and Hᵀw. A run on the whole image needs a scene, a product and a divergence more.
-        coarse = 0.5 ** sum(m >= 8 and n >= 2 * m for n, m in zip(blur.image_shape, blur.psf.shape, strict=True))
-        darkest = image + 3 * torus + 1.1 * scene + (2.2 * scene + 4 * image + folded) * (windows == 1)
-        noise = max(noise, 2 * image * (1 + coarse * (coarse < 1)) + coarse * darkest)
-    return max(found * (not problem.stop.consensus), final, noise) + held
+    noise = min(4 * math.prod(blur.image_shape[-2:]), 1 << 22) * 16 * (problem.noise is None) + both * image
+    return held, final, *(() if problem.stop.rtol else (found * (not problem.stop.consensus), noise))
 
 
 def prepare(problem: Problem) -> Factor:

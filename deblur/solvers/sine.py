@@ -61,8 +61,9 @@ from ..errors import SingularMatrixError
 from ..linalg import cholesky, cholesky_solve
 from ..operators import cosine_gpu
 from ..operators.blur import Blur
-from ..problem import FLOAT64, Direct, Factor, Problem, Scenes
+from ..problem import FLOAT64, Direct, Factor, Problem, Scenes, peak
 from ..threads import all_cores
+from . import spectrum
 from .refine import close_to_singular, refuse_singular, scenes_of
 from .spectrum import SpectralFactor, Spectrum, cosine_symbol, quadrant, symbol_at
 
@@ -88,11 +89,12 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
-def memory(problem: Problem) -> float:
-    """Return the bytes of arrays of the image's size and, for antireflect, of the edge pixels' Cholesky factors."""
-    blur = problem.blur
-    edge = sum(blur.image_shape) / 2 if _antireflective(blur) else 0  # unknowns of each of the four parts
-    return (2 + 4 * problem.frames) * blur.shape[0] * problem.dtype.itemsize + 10 * edge**2 * 8
+def memory(problem: Problem) -> tuple[float, ...]:
+    """Return the bytes as for any spectrum or, for antireflect, in float64, with the edge pixels' Cholesky factors."""
+    if not _antireflective(problem.blur):
+        return spectrum.memory(problem)
+    image, factors = 8.0 * problem.blur.shape[0], 8.0 * sum(n * n for n in problem.blur.image_shape)
+    return 4 * image + factors, 2.3 * image, 3 * image * problem.frames
 
 
 def _antireflective(blur: Blur) -> bool:
@@ -236,8 +238,8 @@ class _Antireflective(Direct):
 
     def __init__(self, problem: Problem) -> None:
         blur, xp = problem.blur, problem.xp
-        needed = int(10 * (sum(blur.image_shape) / 2) ** 2 * 8)
-        require_memory(needed, xp, "Factoring the equations of the edge pixels", 'use method="pcg" instead')
+        what, instead = "Factoring the equations of the edge pixels", 'use method="pcg" instead'
+        require_memory(int(peak(memory(problem))), xp, what, instead)
         self._problem = problem
         quarter = quadrant(blur)
         assert quarter is not None

@@ -107,19 +107,10 @@ class SpectralFactor(Direct):
         return self._spectrum.hht(g, self._lam) if self._hht else self._spectrum.filtered(g, self._by)
 
 
-def memory(problem: Problem) -> float:
-    """Bytes of a spectrum, which is that of the PSF if H wraps, a filter, and what verifies a solution."""
-    return (2 - problem.blur.boundary.wraps) * problem.sizes[0] + verification(problem)
-
-
-def verification(problem: Problem) -> float:
-    """Return the bytes that verifying a solution needs besides a spectrum and the filter."""
-    image, scene, torus, *_ = problem.sizes
-    in_place = problem.axes == 3 and problem.device.gpu is None
-    # The PSF's spectrum; for each frame the scene, g − Hf, the spectrum that becomes Hᵀ(g − Hf), and λf or the part
-    # that Hᵀ folds back. Images also need the continued scene and its spectrum.
-    folded = torus + (image if in_place else torus) if problem.blur.boundary.continued else image + scene
-    return torus + problem.frames * (scene + torus + folded)
+def memory(problem: Problem) -> tuple[float, ...]:
+    """Return the bytes of a spectrum, unless it is that of H, and a filter, of what gives them, and of coefficients."""
+    image = problem.sizes[0]
+    return (2 - (problem.formula == "hht") - problem.blur.boundary.wraps) * image, 2 * image, 2 * image * problem.frames
 
 
 def regular_from(dtype: np.dtype, largest: float) -> float:

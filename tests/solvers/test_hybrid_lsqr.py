@@ -10,7 +10,7 @@ from deblur.device import Device
 from deblur.errors import InsufficientMemoryError
 from deblur.operators.blur import Blur
 from deblur.operators.boundary import BOUNDARIES
-from deblur.problem import Problem, Stop
+from deblur.problem import Problem, Stop, peak
 from deblur.solvers import hybrid_lsqr
 from deblur.solvers.krylov import Bidiagonalization
 
@@ -65,7 +65,7 @@ def test_one_bidiagonalisation_serves_every_lambda(rng):
     blur = Blur(KERNELS["camera shake"], (17, 19), "unknown")
     g = rng.random((17, 19))
     bases = Bidiagonalization(blur, g[None])
-    while not bases.exhausted and (not bases.steps or residual_of(bases, 1e-3) > 1e-11):
+    while not bases.ended() and (not bases.steps or residual_of(bases, 1e-3) > 1e-11):
         bases.advance()
     products = []
     blur.forward = lambda *_: products.append(1)  # any product from here on is one too many
@@ -151,7 +151,7 @@ def test_what_it_refuses():
 
 def test_bases_that_do_not_fit_are_refused_before_they_are_made_and_no_others(monkeypatch):
     blur = Blur(KERNELS["camera shake"], (9, 9), "zero")
-    free = int(hybrid_lsqr.memory(Problem(blur, 1.0)))
+    free = int(peak(hybrid_lsqr.memory(Problem(blur, 1.0))))
     monkeypatch.setattr("deblur.device.free_memory", lambda xp: free)
     assert restored(blur, np.ones((9, 9)), 1.0).converged
     free -= 1

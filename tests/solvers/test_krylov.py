@@ -48,11 +48,11 @@ def test_an_exhausted_space_ends(cupy):
     for keep in (False, True):
         bases = Bidiagonalization(blur, cupy.ones((2, 1, 9)), keep)
         bases.advance(30)
-        assert bases.exhausted
+        assert bases.ended()
         assert bases.steps < 9
     black = Bidiagonalization(blur, cupy.zeros((1, 1, 9)), False)
     black.advance(2)
-    assert black.exhausted
+    assert black.ended()
 
 
 def test_gmres_finds_what_the_cpus_finds(cupy, rng, dtype):
