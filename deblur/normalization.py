@@ -21,8 +21,9 @@ from .operators.operator import LinearMap, Operator
 from .problem import Denoiser, Problem
 from .terms import FORMULA, is_quadratic
 
-#: λ over the operator's squared norm, as a power of two, below which no method can distinguish λ from zero.
-_LEAST = -116
+#: Range of λ over the operator's squared norm, as powers of two. Above 2^_MOST the minimiser is Hᵀg/λ up to rounding.
+#: Below 2^_LEAST no method can distinguish λ from zero.
+_LEAST, _MOST = -116, 56
 
 
 @dataclass(frozen=True)
@@ -30,17 +31,23 @@ class Scale:
     """Exponents of powers of two: H = 2^psf H', g = 2^image g' and f = 2^scene f'; the weights are `weight` times
     normalised ones.
 
-    All exponents are 0 and `weight` is 1 if the problem needs no scaling.
+    All exponents are 0 and `weight` is 1 if the problem needs no scaling. `faint` is the excess of λ's exponent over
+    `_MOST`.
     """
 
     psf: int = 0
     image: int = 0
+    faint: int = 0
     weight: float = 1.0
 
     @classmethod
     def of(cls, problem: Problem, g: Array | None = None, weight: float = 1.0) -> Scale:
         """Return the scale of a problem and, if they are given, of its frames."""
-        return cls(_exponent(problem.operator.norm_bound), 0 if g is None else _exponent(largest(g)), weight)
+        size, faint = problem.operator.norm_bound, 0
+        if problem.lam and problem.quadratic and problem.regularizer in FORMULA:
+            over = math.log2(problem.lam) - math.log2(weight) - 2 * math.log2(size)
+            faint = max(0, math.ceil(over) - _MOST)
+        return cls(_exponent(size), 0 if g is None else _exponent(largest(g)), faint, weight)
 
     @classmethod
     def of_image(cls, problem: Problem, g: Array) -> Scale:
@@ -56,7 +63,7 @@ class Scale:
     @property
     def scene(self) -> int:
         """The exponent in f = 2^scene f'."""
-        return self.image - self.psf
+        return self.image - self.psf - self.faint
 
     def down(self, x: Array) -> Array:
         """Return frames or scenes in the units of a scale from `of_image`."""
@@ -74,7 +81,7 @@ class Scale:
         """Return the λ, a number or an array, of a normalised λ; with `down`, return the normalised λ of a λ."""
         degree = 2 if is_quadratic(problem.regularizer) else 0 if problem.regularizer == "denoiser" else 1
         half, exponent = math.frexp(self.weight)
-        power = self.objective(problem) - degree * self.scene + exponent - 1
+        power = self.objective(problem) - degree * self.scene - self.faint + exponent - 1
         return shifted(value / (2 * half), -power) if down else shifted(value * (2 * half), power)
 
     def near(self, problem: Problem) -> Problem:
@@ -113,7 +120,7 @@ class Scale:
 
     def described(self, text: str) -> str:
         """Return `text` followed by the units of its figures, unless these are the units of the image."""
-        powers = {"the image": self.image, "the PSF": self.psf}
+        powers = {"the image": self.image, "the PSF": self.psf, "λ": self.faint}
         units = [f"{name} over 2^{power}" for name, power in powers.items() if power]
         units += [f"the weights over {self.weight:.3g}"] * (self.weight != 1)
         return f"{text} (figures with {' and '.join(units)})" if text and units else text

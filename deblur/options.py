@@ -226,8 +226,7 @@ def takes_options(*kinds: Any) -> Callable[[_T], _T]:
 def _checked(function: Callable[..., Any], name: str, kind: Any) -> Any:
     signature = inspect.signature(function)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    parameters = sorted([*_declared(kind).values(), *own], key=lambda p: p.kind)  # positional ones first
-    known = {p.name: p for p in parameters}
+    known = {p.name: p for p in own} | _declared(kind)
 
     @functools.wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
@@ -238,7 +237,9 @@ def _checked(function: Callable[..., Any], name: str, kind: Any) -> Any:
         check_flags(**{key: value for key, value in given.items() if known[key].annotation in (bool, "bool")})
         return function(*args, **given)
 
-    checked.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    positional = [p for p in own if p.kind is not p.KEYWORD_ONLY]
+    keywords = [p for p in own if p.kind is p.KEYWORD_ONLY]
+    checked.__signature__ = signature.replace(parameters=[*positional, *_declared(kind).values(), *keywords])  # type: ignore[attr-defined]
     return checked
 
 
