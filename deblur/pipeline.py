@@ -252,7 +252,8 @@ class Deblurrer:
 
     def _attempts(self, frames: Frames) -> Iterator[tuple[NormalizedImage, Plan]]:
         """Yield the attempts in order; the next one is needed only if the one before it failed."""
-        report_phase("boundary" if self._request.candidates else "begin")
+        if self._plan is None:
+            report_phase("boundary" if self._request.candidates else "begin")
         check_frames(frames, self._request)
         with self._lock:  # the first image decides the boundary, noise and λ
             self._request = request = detect_boundary(self._request, frames)
