@@ -40,7 +40,7 @@ def test_few_of_cupys_operations_are_compiled_and_our_kernels_were_expected(cupy
     assert done.returncode == 0, done.stderr
     texts, compiled, launched = json.loads(done.stdout.splitlines()[-1])
     assert texts  # the program sees what is compiled
-    assert len(compiled) <= 8, compiled
+    assert len(compiled) <= 10, compiled
     known = json.loads(RECORD.read_text())[method + " auto" * (method == "auto")]
     late = [one for one in launched if one not in [[stem, kernel] for stem, kernel, *_ in known]]
     assert len(late) <= min(2, len(launched) - 5), late  # other pictures may take other ways
