@@ -124,7 +124,8 @@ def check_stack_is_frames(solver, problem, rng, tolerance=1e-12):
 def check_float32(solver, blur, rng, tolerance=1e-5):
     """In float32 the scene is float32, of its shape, and as near to the dense answer as that allows."""
     g = rng.standard_normal((1, *blur.image_shape)).astype(np.float32)
-    f, _ = solved(solver, Problem(blur, 1e-2, dtype=np.dtype(np.float32)), g)
+    f, info = solved(solver, Problem(blur, 1e-2, dtype=np.dtype(np.float32)), g)
+    assert info.converged
     assert f.dtype == np.float32
     assert f.shape == (1, *blur.scene_shape)
     assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= tolerance

@@ -9,8 +9,6 @@ from problems import problem_of, solve
 from refusals import refused
 
 import deblur
-import deblur.data
-import deblur.psf
 from deblur.denoise import denoisers
 from deblur.device import asnumpy
 from deblur.operators.blur import Blur

@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-import deblur.data
-import deblur.psf
+import deblur
 from deblur.degradation import degrade
 from deblur.denoise.impulses import detect
 from deblur.device import asnumpy

@@ -5,15 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.linalg
+from matrices import spd
 
 from deblur.linalg.krylov import cg
 from deblur.vector_ops import Systems
-
-
-def matrix(rng, n, condition=1e3):
-    q = np.linalg.qr(rng.standard_normal((n, n)))[0]
-    a = (q * np.geomspace(1, 1 / condition, n)) @ q.T
-    return (a + a.T) / 2
 
 
 def by_columns(x, y):
@@ -21,7 +16,7 @@ def by_columns(x, y):
 
 
 def test_each_column_is_a_system_of_its_own(rng):
-    a = matrix(rng, 40)
+    a = spd(40, rng, 1e3)
     b = rng.standard_normal((40, 3)) * [1, 1e-6, 0]
     x, iterations, residual = cg(a.__matmul__, b, Systems(by_columns), rtol=1e-12, max_iterations=400)
     assert residual <= 1e-12
@@ -33,7 +28,7 @@ def test_each_column_is_a_system_of_its_own(rng):
 
 def test_one_product_over_everything_minimises_the_error_of_the_whole(rng):
     # After k iterations x is the best of a Krylov space: a least-squares problem in the energy norm.
-    a, b = matrix(rng, 30), rng.standard_normal((2, 30))
+    a, b = spd(30, rng, 1e3), rng.standard_normal((2, 30))
     whole = scipy.linalg.block_diag(a, a)
     space = np.stack([np.linalg.matrix_power(whole, i) @ b.ravel() for i in range(4)], axis=1)
     root = scipy.linalg.sqrtm(whole).real
@@ -44,7 +39,7 @@ def test_one_product_over_everything_minimises_the_error_of_the_whole(rng):
 
 
 def test_preconditioner_and_start_save_iterations_and_change_nothing_else(rng):
-    a = matrix(rng, 60, 1e6)
+    a = spd(60, rng, 1e6)
     b, start = rng.standard_normal((2, 60))
     kept = start.copy()
     near = np.linalg.inv(a + 1e-6 * np.eye(60))
@@ -60,7 +55,7 @@ def test_preconditioner_and_start_save_iterations_and_change_nothing_else(rng):
 
 
 def test_measure_sees_every_step_and_decides_the_end(rng):
-    a, b = matrix(rng, 30), rng.standard_normal(30)
+    a, b = spd(30, rng, 1e3), rng.standard_normal(30)
     exact = np.linalg.solve(a, b)
     seen = []
 
@@ -95,7 +90,7 @@ def test_what_is_not_a_number_ends_the_iteration_and_is_reported(rng):
 
 
 def test_float32_stays_float32(rng):
-    a = matrix(rng, 20, 10).astype(np.float32)
+    a = spd(20, rng, 10).astype(np.float32)
     b = rng.standard_normal(20).astype(np.float32)
     x, _, residual = cg(a.__matmul__, b, Systems(lambda x, y: float(np.vdot(x, y))), rtol=1e-5, max_iterations=100)
     assert x.dtype == np.float32

@@ -8,17 +8,12 @@ from refusals import refused
 from deblur.device import asnumpy as host
 from deblur.errors import SingularMatrixError
 from deblur.linalg import damped_qr
+from deblur.operators.blur import Blur
 
 
 def blur_matrix(rows, cols, psf):
-    """A zero-boundary blur as a sum of shifts: Kronecker products of shifted identities."""
-    return sp.csr_array(
-        sum(
-            psf[a, b] * sp.kron(sp.eye(rows, k=psf.shape[0] // 2 - a), sp.eye(cols, k=psf.shape[1] // 2 - b))
-            for a in range(psf.shape[0])
-            for b in range(psf.shape[1])
-        )
-    )
+    """A zero-boundary blur, sparse."""
+    return Blur(psf, (rows, cols)).to_sparse()
 
 
 def on(xp, h):
@@ -62,12 +57,10 @@ def test_damped_rectangular_unordered_and_with_empty_rows(xp, rng):
 
 def test_damped_keeps_the_accuracy_that_normal_equations_lose(rng):
     # cond(R) = 1e6: the normal equations alone are wrong by about eps * cond(R)^2.
-    q, _ = np.linalg.qr(rng.standard_normal((80, 80)))
-    p, _ = np.linalg.qr(rng.standard_normal((80, 80)))
-    h = (q * np.logspace(0, -7, 80)) @ p.T
-    lam = 1e-12
+    q, p = np.linalg.qr(rng.standard_normal((2, 80, 80)))[0]
+    s, lam = np.logspace(0, -7, 80), 1e-12
+    h = (q * s) @ p.T
     b = h @ rng.standard_normal(80)
-    s = np.logspace(0, -7, 80)
     wanted = p @ (s / (s * s + lam) * (q.T @ b))
     normal = np.linalg.solve(h.T @ h + lam * np.eye(80), h.T @ b)
     x = damped_qr(h, lam).solve(b)

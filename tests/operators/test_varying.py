@@ -43,11 +43,8 @@ def bilinear(grid, shape, row, column):
 
 def row_by_row(psf_at, shape, boundary):
     """H with each row that of the blur by the PSF at its pixel."""
-    rows = []
-    for i in range(shape[0]):
-        for j in range(shape[1]):
-            rows.append(Blur(psf_at(i, j), shape, boundary).to_dense()[i * shape[1] + j])
-    return np.array(rows)
+    blurs = (Blur(psf_at(*at), shape, boundary) for at in np.ndindex(shape))
+    return np.array([blur.to_dense()[row] for row, blur in enumerate(blurs)])
 
 
 def to_dense(operator):

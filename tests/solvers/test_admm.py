@@ -10,8 +10,7 @@ from problems import changed, problem_of, solve as solve_by_penalty
 from references import PSF, check, dense_differences, scene_like, solve_by_admm as solve
 from scipy.optimize import linprog
 
-import deblur.data
-import deblur.psf
+import deblur
 from deblur.degradation import degrade
 from deblur.device import asnumpy
 from deblur.errors import ConvergenceError

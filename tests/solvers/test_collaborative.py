@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from problems import changed, problem_of, solve
 
-import deblur.data
-import deblur.psf
+import deblur
 from deblur.degradation import degrade
 from deblur.device import asnumpy
 from deblur.metrics import psnr

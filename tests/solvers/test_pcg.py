@@ -12,6 +12,7 @@ from structured import (
     PSFS,
     VOLUME,
     check_against_dense,
+    check_float32,
     check_stack_is_frames,
     dense_answer,
     problems,
@@ -87,12 +88,7 @@ def test_stack_is_its_frames(rng):
 
 @pytest.mark.parametrize("boundary", ["zero", "unknown"])
 def test_float32(rng, boundary):
-    blur = Blur(psf.gaussian(5, 1.0), (40, 33), boundary)
-    g = blur.forward(rng.random((1, *blur.scene_shape))).astype(np.float32)
-    f, info = solved(pcg, Problem(blur, 1e-2, dtype=np.dtype(np.float32)), g)
-    assert f.dtype == np.float32
-    assert info.converged
-    assert relative_error(f, dense_answer(blur, 1e-2, "tikhonov", g)) <= 2e-5
+    check_float32(pcg, Blur(psf.gaussian(5, 1.0), (40, 33), boundary), rng, tolerance=2e-5)
 
 
 def test_residual_is_what_it_says(rng):

@@ -5,8 +5,7 @@ import pytest
 from problems import changed, problem_of, solve
 from references import PSF, scene_like
 
-import deblur.data
-import deblur.psf
+import deblur
 from deblur.degradation import degrade
 from deblur.errors import ConvergenceError
 from deblur.metrics import psnr

@@ -12,8 +12,7 @@ from references import divergence, textbook
 from refusals import refused
 from structured import OTHERS, PSFS, VOLUME
 
-import deblur.data
-import deblur.psf
+import deblur
 from deblur.degradation import degrade
 from deblur.device import asnumpy, get_xp, random_signs
 from deblur.metrics import psnr
