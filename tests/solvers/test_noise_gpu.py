@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deblur
-from deblur.tuning import NoiseModel, estimate_noise_model, noise_level
+from deblur.tuning import estimate_noise_model, noise_level
 
 pytestmark = pytest.mark.gpu
 
@@ -28,15 +28,8 @@ def test_the_level_is_the_cpus(cupy, rng, shape, clipped, dtype):
         assert found == pytest.approx(wanted, rel=1e-4 if dtype is np.float32 else 1e-9)
 
 
-def test_a_frame_is_taken_as_it_lies(cupy, rng):
-    whole = cupy.asarray(picture(rng, (150, 140), np.float32, "above"))
-    for part in (whole[3:, 5:], whole[::-1], whole.T, whole[:, ::2]):
-        assert noise_level(part) == noise_level(part.copy())
-
-
 def test_the_model_of_photons_is_the_cpus(cupy, rng):
     light = 50 + 40 * np.sin(np.linspace(0, 9, 300))[:, None] * np.cos(np.linspace(0, 7, 280))
     g = rng.poisson(light) + rng.standard_normal(light.shape)
     wanted, found = estimate_noise_model(g), estimate_noise_model(cupy.asarray(g))
-    assert isinstance(found, NoiseModel)
     assert tuple(found) == pytest.approx(tuple(wanted), rel=1e-6)
