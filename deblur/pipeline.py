@@ -255,15 +255,11 @@ class Deblurrer:
         if self._plan is None:
             report_phase("boundary" if self._request.candidates else "begin")
         check_frames(frames, self._request)
-        with self._lock:  # the first image decides the boundary, noise and λ
+        with self._lock:  # the first image decides the boundary
             self._request = request = detect_boundary(self._request, frames)
-            if (kept := self._plan) is None:
-                image = NormalizedImage(request, frames, None)
-                plan = decided(request, None, image)
-                self._plan = replace(plan, start=None)
-        if kept is not None:
-            image = NormalizedImage(request, frames, kept.noise)
-            plan = decided(request, kept, image)
+        kept = self._plan
+        image = NormalizedImage(request, frames, None if kept is None else kept.noise)
+        plan = decided(request, kept, image)
         yield image, plan
         if request.method == "auto":
             for name in plan.choice.others:
