@@ -23,6 +23,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -267,7 +268,8 @@ class Deblurrer:
         limited = request.problem.stop.max_iterations is not None
         if isinstance(request.lam, str) and plan.problem.quadratic and not limited:
             for power in range(1, 9):
-                yield image, plan.with_lam(10.0**power, request)
+                with suppress(*RECOVERABLE):  # without a method for this λ, the errors before it stand
+                    yield image, plan.with_lam(10.0**power, request)
 
     def _prepared(self, image: NormalizedImage, plan: Plan, failures: list[str] | None = None) -> Plan:
         """Return the plan with its solver and factor; the first such plan is kept for later images."""

@@ -87,8 +87,8 @@ def source(function: Callable, kinds: Sequence[str], axes: int) -> tuple[str, li
     terms = [Term(lines, np.dtype(kind[0]), at(i) if "*" in kind else f"p{i}") for i, kind in enumerate(kinds)]
     found = function(np, *terms)
     results = found if isinstance(found, tuple) else () if found is None else (found,)
-    stored = [(i, term) for i, term in enumerate(terms) if term.changed] + [*enumerate(results, len(terms))]
-    lines += [f"{at(i)} = {term.name};" for i, term in stored]
+    written = [(i, term) for i, term in enumerate(terms) if term.changed] + [*enumerate(results, len(terms))]
+    lines += [f"{at(i)} = {term.name};" for i, term in written]
     kinds = [*kinds, *(term.dtype.char + "*" for term in results)]
     parameters = [f"{_TYPES[kind[0]]} {kind[1:]}p{i}" for i, kind in enumerate(kinds)]
     if axes:

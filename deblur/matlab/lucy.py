@@ -250,7 +250,7 @@ class _Estimate:
         self.last, self.before, self.steps = start, start, [zero, zero]
         if len(self.cell) == 4:
             self.last, self.before, steps = (get_xp(start).asarray(a) for a in self.cell[1:])
-            if self.last.shape != start.shape or steps.shape != (*start.shape, 2):
+            if {self.last.shape, self.before.shape} != {start.shape} or steps.shape != (*start.shape, 2):
                 raise ValueError(
                     f"the cell array is from a call with other sizes: {self.last.shape} is not {start.shape}"
                 )

@@ -100,8 +100,8 @@ class Domain(Protocol):
     def inverse(self, rho: float, symbol: Array | float, power: Array | None = None) -> Array:
         """Return 1/(ρ|K|² + symbol) in frequency; `power` replaces |K|². Sums below rounding are raised to it."""
         power = self.power if power is None else power
-        numbers = power.dtype.type([rho, symbol if isinstance(symbol, float) else 0])
-        total = _total(power, numbers[0], numbers[1] if isinstance(symbol, float) else symbol)
+        number = power.dtype.type
+        total = _total(power, number(rho), number(symbol) if isinstance(symbol, float) else symbol)
         # Frequencies that no term determines stay zero.
         _invert(total, total.dtype.type(np.finfo(self.dtype).eps * largest(total)))
         return total if total.dtype == self.dtype else copied(total, self.dtype)

@@ -137,7 +137,8 @@ class Entrant:
 
     def prepare(self, task: Task, value: float | None, watch: Watch | None = None) -> Solver:
         """Do all work that does not depend on the picture, and return a solver to call with the picture."""
-        assert self.restore is not None, f"{self.name} needs restore=, or a class that overrides prepare"
+        if self.restore is None:
+            raise NotImplementedError(f"{self.name} needs restore=, or a class that overrides prepare")
         channel = self.restore(task, value)
         widths = [2 * n if self.padded else 0 for n in task.psf.shape]
         inside = tuple(slice(w, w + n) for w, n in zip(widths, task.shape, strict=True))
