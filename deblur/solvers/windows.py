@@ -43,7 +43,7 @@ def cut(
     w : array that broadcasts to `g`, or None
         Weights of `g`.
     side : sequence of int
-        Pixels of a window along each axis; fewer if the image has fewer.
+        Pixels of a window along each axis; more if the PSF has more, and fewer if the image has fewer.
     interior : bool
         Whether the caller disregards the boundary; otherwise windows require an open boundary.
     most : int, optional
@@ -56,9 +56,11 @@ def cut(
         windows' problem with their weights (if there are any), the windows stacked as frames, and their weights.
     """
     blur, space = problem.operator.shift_invariant, g.shape[2:]
-    sides = [min(n, m) for n, m in zip(space, side, strict=True)]
+    if blur is None or not (interior or blur.boundary.open):
+        return problem, g, w
+    sides = [min(n, max(m, h)) for n, m, h in zip(space, side, blur.psf.shape, strict=True)]
     area = math.prod(space) / math.prod(sides)
-    if blur is None or area < 3 or not (interior or blur.boundary.open):
+    if area < 3:
         return problem, g, w
     count = min(max(int(math.sqrt(area) / 4), 2), 4)  # along each axis
     pairs = zip(space, sides, strict=True)

@@ -279,8 +279,9 @@ def test_rounding_leaves_as_much_in_the_dark_as_in_the_light(rng):
         assert 0.6 * error <= found[part].mean() <= 1.6 * error
 
 
-def test_a_volume_without_noise_gives_a_picture(rng):
-    blur, _, truth = beads(rng, (3, 10, 10), deblur.psf.gaussian((3, 5, 5), 1), 1)
+@pytest.mark.parametrize(("shape", "psf"), [((3, 10, 10), (3, 5, 5)), ((1, 100, 100), (1, 53, 3))])  # a long PSF
+def test_a_volume_without_noise_gives_a_picture(rng, shape, psf):
+    blur, _, truth = beads(rng, shape, deblur.psf.gaussian(psf, 1), 1)
     g = blur.forward(truth)
     found = deblur.solve(g, blur.psf, method="richardson-lucy", boundary="unknown", check=False).or_raise()
     assert found.status is deblur.Status.STOPPED
