@@ -39,6 +39,7 @@ from ..norms import contiguous
 from ..operators.blur import Blur
 from ..operators.boundary import BOUNDARIES, Boundary
 from ..solvers.start import DIM, filled
+from ..threads import all_cores
 
 #: The boundaries that are detected, and by how much the logarithm of their evidence must exceed that of "unknown", the
 #: safe answer. A mirrored scene cannot be distinguished from one that is smooth at its edge, and a wrong "reflect"
@@ -91,6 +92,7 @@ def find_boundary(
     return best, f"detected: it explains the border of the picture best ({said})", found[best]
 
 
+@all_cores()
 def evidence(
     blur: Blur, g: Array, weights: Array | None = None, among: tuple[str, ...] = (*CLEARLY, SAFE)
 ) -> dict[str, float]:
@@ -186,13 +188,13 @@ class _Border:
                 ends.append((covariance, [y - mean[:, None] * level for mean in means]))
         power, volume, n = 0.0, 0.0, 0.0
         for covariance, lines in ends:
-            pixels = covariance.shape[1]
-            root = np.linalg.cholesky(covariance + _LAMBDAS[:, None, None, None] * np.eye(pixels))
-            # (λ, frequencies, pixels, hypotheses x blocks)
-            white = np.linalg.solve(root, np.concatenate(lines, axis=2))
-            power = power + self._shares @ (white.real**2 + white.imag**2).sum(axis=-2)
-            volume = volume + 2 * np.log(np.diagonal(root, axis1=-2, axis2=-1).real).sum(axis=-1) @ self._shares
-            n += self._shares.sum() * pixels
+            values, vectors = np.linalg.eigh(covariance)
+            values = np.maximum(values, 0) + _LAMBDAS[:, None, None]  # (λ, frequencies, pixels)
+            white = abs(vectors.conj().swapaxes(1, 2) @ np.concatenate(lines, axis=2)) ** 2
+            weights = (self._shares[:, None] / values).reshape(len(_LAMBDAS), -1)
+            power = power + weights @ white.reshape(weights.shape[1], -1)  # (λ, hypotheses x blocks)
+            volume = volume + np.log(values).sum(axis=2) @ self._shares
+            n += self._shares.sum() * covariance.shape[1]
         out = np.full((2, len(_LAMBDAS)), -np.inf)
         for way, part in enumerate(np.split(np.log(power + n * _FLAT**2), len(lines), axis=1)):
             out[way] = -n * part.sum(axis=1) - self.blocks * volume
