@@ -26,6 +26,7 @@
 // Bytes for total variation: gather 3 passes, combine 5, update 13.
 // Source: S. Boyd et al., Found. Trends Mach. Learn. 3 (2011) 1-122, and deblur/terms.py.
 
+#include "complex.cuh"
 #include "differences.cuh"
 #include "reduce.cuh"
 
@@ -108,22 +109,18 @@ combine(real* spectra, const Layout l, const real* k, const real* row_power, con
     const real first_rho = control[RHO + 1], second_rho = control[RHO + 2];
     for (unsigned i = blockIdx.x * THREADS + threadIdx.x; i < plane; i += gridDim.x * THREADS) {
         const unsigned row = i / cols;
-        const real power = row_power[row] + column_power[i - row * cols];
-        const real kr = k[2 * (index_t)i], ki = k[2 * (index_t)i + 1];
-        real total = rho * (kr * kr + ki * ki) + box;
-        total += first_rho * (l.kind == 1 ? real(1) : l.kind == 2 ? power : l.kind == 3 ? power * power : real(0));
-        total += l.second == 3 ? second_rho * (power * power) : real(0);
+        const real differences = row_power[row] + column_power[i - row * cols];
+        const number blur = ((const number*)k)[i];
+        real total = rho * power(blur) + box;
+        total += first_rho * (l.kind == 1 ? real(1) : l.kind == 2 ? differences : l.kind == 3 ? square(differences) : real(0));
+        total += l.second == 3 ? second_rho * square(differences) : real(0);
         if (total < floor) total += floor;  // a frequency that no term determines stays zero
         const real inverse = scale / total, data = rho * inverse;
         for (int p = 0; p < planes; ++p) {
-            real* a = spectra + 2 * ((index_t)p * plane + i);
-            real* b = a + 2 * (index_t)planes * plane;
-            const real ar = a[0], ai = a[1], br = b[0], bi = b[1];
-            const real xr = data * (kr * ar + ki * ai) + inverse * br, xi = data * (kr * ai - ki * ar) + inverse * bi;
-            a[0] = xr;
-            a[1] = xi;
-            b[0] = kr * xr - ki * xi;
-            b[1] = kr * xi + ki * xr;
+            number* x = (number*)spectra + (index_t)p * plane + i;
+            number& seen = x[(index_t)planes * plane];
+            *x = data * (conj(blur) * *x) + inverse * seen;
+            seen = blur * *x;
         }
     }
 }

@@ -16,6 +16,8 @@
 // Passes over the image: 2, 2, 2, 5 and 3; the transforms are cuFFT's. Source: J. Makhoul, A fast cosine transform in one
 // and two dimensions, IEEE Trans. Acoust. Speech Signal Process. 28 (1980) 27-34.
 
+#include "complex.cuh"
+
 constexpr int THREADS = 256;
 
 // x: rows x cols, rows ldx apart, planes `stride` apart; v: whole planes. A thread has two neighbours of a row.
@@ -41,15 +43,9 @@ shuffle(real* x, long long ldx, long long stride, real* v, int planes, unsigned 
     }
 }
 
-struct complex_t {
-    real re, im;
-};
-__device__ __forceinline__ complex_t times(complex_t a, complex_t b) {
-    return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
-}
 // w^k, w = exp(-iπ/(2N))
-__device__ __forceinline__ complex_t twiddle(unsigned k, unsigned n) {
-    complex_t w;
+__device__ __forceinline__ number twiddle(unsigned k, unsigned n) {
+    number w;
     sincospi(-(real)k / (2 * (real)n), &w.im, &w.re);
     return w;
 }
@@ -66,7 +62,7 @@ cosines(const real* spectra, real* out, int planes, unsigned rows, unsigned cols
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
         const unsigned k1 = i / half, k2 = i - (index_t)k1 * half;
         const index_t opposite = (index_t)(k1 == 0 ? 0 : rows - k1) * half + k2;
-        const complex_t w1 = twiddle(k1, rows), w2 = twiddle(k2, cols);
+        const number w1 = twiddle(k1, rows), w2 = twiddle(k2, cols);
         const bool mirrored = k2 > 0 && 2 * k2 < cols;
         const index_t at = (index_t)k1 * cols + k2, to = (index_t)k1 * cols + (cols - k2);
         real first = 2 * norm(k1, rows) * norm(k2, cols), second = 2 * norm(k1, rows) * norm(1, cols);
@@ -75,8 +71,8 @@ cosines(const real* spectra, real* out, int planes, unsigned rows, unsigned cols
             if (mirrored) second *= by[to];
         }
         for (int p = 0; p < planes; ++p) {
-            const complex_t* v = (const complex_t*)spectra + p * count;
-            const complex_t a = times(w2, v[i]), b = times(w2, v[opposite]);
+            const number* v = (const number*)spectra + p * count;
+            const number a = w2 * v[i], b = w2 * v[opposite];
             // Z = a + conj(b); for the column N - k2 likewise with i a and i b.
             out[p * plane + at] = first * (w1.re * (a.re + b.re) - w1.im * (a.im - b.im));
             if (mirrored) out[p * plane + to] = second * (w1.re * (-a.im - b.im) - w1.im * (a.re - b.re));
@@ -91,10 +87,7 @@ spectra(const real* coefficients, real* out, int planes, unsigned rows, unsigned
     const index_t count = (index_t)rows * half, plane = (index_t)rows * cols;
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (index_t)gridDim.x * THREADS) {
         const unsigned k1 = i / half, k2 = i - (index_t)k1 * half, m1 = rows - k1, m2 = cols - k2;
-        complex_t w1 = twiddle(k1, rows), w2 = twiddle(k2, cols);
-        w1.im = -w1.im;
-        w2.im = -w2.im;
-        const complex_t w = times(w1, w2);
+        const number w = conj(twiddle(k1, rows) * twiddle(k2, cols));
         const real q = real(0.25) * scale;
         const real here = q / (norm(k1, rows) * norm(k2, cols)), down = q / (norm(m1, rows) * norm(k2, cols));
         const real beside = q / (norm(k1, rows) * norm(m2, cols)), across = q / (norm(m1, rows) * norm(m2, cols));
@@ -104,7 +97,7 @@ spectra(const real* coefficients, real* out, int planes, unsigned rows, unsigned
             const real c = k2 ? beside * x[(index_t)k1 * cols + m2] : real(0);
             const real d = k1 && k2 ? across * x[(index_t)m1 * cols + m2] : real(0);
             // (a - i b) - i (c - i d)
-            ((complex_t*)out)[p * count + i] = times(w, {a - d, -b - c});
+            ((number*)out)[p * count + i] = w * number{a - d, -b - c};
         }
     }
 }

@@ -15,6 +15,8 @@
 //   lags, edges     the matrices of the bands' system, before they are inverted
 //   patch           rows of small dense matrices times parts of a border vector
 
+#include "complex.cuh"
+
 constexpr int THREADS = 256;
 constexpr int FRAMES = 4;   // frames that share one read of a matrix
 constexpr int LAGS = 4;     // for each thread of `lags`
@@ -151,24 +153,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 solve(const real* a, const real* x, int depth, int frequencies, int frames, real scale, real* out) {
     const int f = blockIdx.x * THREADS + threadIdx.x, i = blockIdx.y, from = blockIdx.z * FRAMES;
     if (f >= frequencies) return;
-    real re[FRAMES] = {}, im[FRAMES] = {};
+    number sum[FRAMES] = {};
     for (int j = 0; j < depth; ++j) {
-        const index_t at = 2 * (((index_t)i * depth + j) * frequencies + f);
-        const real ar = a[at], ai = a[at + 1];
-        UNROLL for (int k = 0; k < FRAMES; ++k) {
-            if (from + k >= frames) continue;
-            const index_t there = 2 * (((index_t)(from + k) * depth + j) * frequencies + f);
-            const real xr = x[there], xi = x[there + 1];
-            re[k] += ar * xr - ai * xi;
-            im[k] += ar * xi + ai * xr;
-        }
+        const number by = ((const number*)a)[((index_t)i * depth + j) * frequencies + f];
+        const number* column = (const number*)x + (index_t)j * frequencies + f;
+        UNROLL for (int k = 0; k < FRAMES; ++k)
+            if (from + k < frames) sum[k] = multiply_add(by, column[(index_t)(from + k) * depth * frequencies], sum[k]);
     }
-    UNROLL for (int k = 0; k < FRAMES; ++k) {
-        if (from + k >= frames) continue;
-        const index_t there = 2 * (((index_t)(from + k) * depth + i) * frequencies + f);
-        out[there] = scale * re[k];
-        out[there + 1] = scale * im[k];
-    }
+    UNROLL for (int k = 0; k < FRAMES; ++k)
+        if (from + k < frames) ((number*)out)[((index_t)(from + k) * depth + i) * frequencies + f] = scale * sum[k];
 }
 
 // s[own] = matrix row times t[index], for `patches` patches of `count` pixels with `owned` rows each; one warp for each
@@ -201,44 +194,35 @@ patch(const real* matrix, const int* index, const int* own, int patches, int cou
 // reciprocal's at that lag and `far` further. Blocks (frequencies, lags / LAGS, 2).
 extern "C" __global__ void __launch_bounds__(THREADS)
 lags(const double* symbol, int across, int frequencies, int far, int lags, double* out) {
-    __shared__ double factors[TERMS][LAGS][2];
+    __shared__ Complex<double> factors[TERMS][LAGS];
     const int f = blockIdx.x * THREADS + threadIdx.x, first = blockIdx.y * LAGS;
     const bool both = blockIdx.z == 0;
     const int base = (both ? 0 : far) - lags / 2 + first;
-    double direct[LAGS][2] = {}, inverse[LAGS][2] = {};
+    Complex<double> direct[LAGS] = {}, inverse[LAGS] = {};
     for (int from = 0; from < across; from += TERMS) {
         const int count = min(TERMS, across - from);
         __syncthreads();
         for (int i = threadIdx.x; i < count * LAGS; i += THREADS) {
             const long long turns = (long long)(from + i / LAGS) * (base + i % LAGS) % across;
-            sincospi(2.0 * (double)turns / across, &factors[i / LAGS][i % LAGS][1], &factors[i / LAGS][i % LAGS][0]);
+            sincospi(2.0 * (double)turns / across, &factors[i / LAGS][i % LAGS].im, &factors[i / LAGS][i % LAGS].re);
         }
         __syncthreads();
         if (f >= frequencies) continue;
         for (int k = 0; k < count; ++k) {
             const double s = symbol[(index_t)(from + k) * frequencies + f], r = 1 / s;
             UNROLL for (int l = 0; l < LAGS; ++l) {
-                const double re = factors[k][l][0], im = factors[k][l][1];
-                if (both) {
-                    direct[l][0] = fma(s, re, direct[l][0]);
-                    direct[l][1] = fma(s, im, direct[l][1]);
-                }
-                inverse[l][0] = fma(r, re, inverse[l][0]);
-                inverse[l][1] = fma(r, im, inverse[l][1]);
+                if (both) direct[l] = direct[l] + s * factors[k][l];
+                inverse[l] = inverse[l] + r * factors[k][l];
             }
         }
     }
     if (f >= frequencies) return;
     UNROLL for (int l = 0; l < LAGS; ++l) {
         if (first + l >= lags) continue;
-        const index_t at = 2 * ((index_t)(first + l) * frequencies + f), table = 2 * (index_t)lags * frequencies;
-        double* there = out + (both ? 1 : 2) * table + at;
-        there[0] = inverse[l][0] / across;
-        there[1] = inverse[l][1] / across;
-        if (both) {
-            out[at] = direct[l][0] / across;
-            out[at + 1] = direct[l][1] / across;
-        }
+        const index_t at = (index_t)(first + l) * frequencies + f, table = (index_t)lags * frequencies;
+        Complex<double>* to = (Complex<double>*)out + at;
+        to[(both ? 1 : 2) * table] = (1.0 / across) * inverse[l];
+        if (both) *to = (1.0 / across) * direct[l];
     }
 }
 
@@ -250,17 +234,13 @@ edges(const double* tables, int e, int frequencies, real* g) {
     if (f >= frequencies) return;
     const index_t table = (index_t)count * frequencies;
     const bool low = i < e, near = low == (j < e);
-    double re = 0, im = 0;
+    Complex<double> sum = {};
     for (int t = 0; t < 2 * e; ++t) {
         // From the far edge: the entry `far` further or, M being even, the conjugate of the entry at the opposite lag.
         const int lag = near || !low ? t - j : j - t;
-        const double* a = tables + 2 * ((index_t)(i - t + 2 * e - 1) * frequencies + f);
-        const double* m = tables + 2 * ((near ? 1 : 2) * table + (index_t)(lag + 2 * e - 1) * frequencies + f);
-        const double mi = near || !low ? m[1] : -m[1];
-        re += a[0] * m[0] - a[1] * mi;
-        im += a[0] * mi + a[1] * m[0];
+        const Complex<double>* all = (const Complex<double>*)tables + f;
+        const Complex<double> m = all[(near ? 1 : 2) * table + (index_t)(lag + 2 * e - 1) * frequencies];
+        sum = multiply_add(all[(index_t)(i - t + 2 * e - 1) * frequencies], near || !low ? m : conj(m), sum);
     }
-    const index_t at = 2 * (((index_t)f * 2 * e + i) * 2 * e + j);
-    g[at] = (real)re;
-    g[at + 1] = (real)im;
+    ((number*)g)[((index_t)f * 2 * e + i) * 2 * e + j] = {(real)sum.re, (real)sum.im};
 }

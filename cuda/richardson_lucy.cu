@@ -21,24 +21,35 @@ constexpr int DONE = 0, COUNT = 1, TOLERANCE = 2, LIMIT = 3, FLOOR = 4, PREVIOUS
 constexpr int BATCH = 10, RECORD = 2;  // largest number of iterations between two reads by the host; divergence and change
 constexpr int EACH = 4;  // pixels of a row for each thread at once, 32 apart
 
-// Calls each(slice of all planes, row, col, from, known) for this thread's pixels. `from`: their index in images with gaps;
-// known: of the image, or beyond it, up to row `high` and column `wide`. A warp has parts of rows: no pixel costs a division.
-template <class F>
+// Calls each(load(place), place) for this thread's pixels. A place has the slice of all planes, the row and the column, the
+// index `from` in images with gaps, and `known`: of the image, or beyond it, up to row `high` and column `wide`. A warp has
+// parts of rows: no pixel costs a division. All pixels are loaded before one is stored: else their latencies add up.
+struct Place {
+    index_t slice, row, col, from;
+    bool known;
+};
+template <class Load, class Each>
 __device__ __forceinline__ void pixels(index_t ld, index_t lds, index_t stride, int planes, unsigned slices, unsigned rows,
-                                       unsigned cols, unsigned high, unsigned wide, F each) {
+                                       unsigned cols, unsigned high, unsigned wide, Load load, Each each) {
     const unsigned parts = (wide + 32 * EACH - 1) / (32 * EACH);
     const index_t all = (index_t)slices * high * parts;
     for (index_t k = ((index_t)blockIdx.x * THREADS + threadIdx.x) / 32; k < all; k += gridDim.x * (THREADS / 32)) {
-        const index_t line = k / parts, slice = line / high;
-        const unsigned row = (unsigned)(line - slice * high), col = (unsigned)(k - line * parts) * 32 * EACH + threadIdx.x % 32;
+        const index_t line = k / parts, slice = line / high, row = line - slice * high;
+        const index_t col = (k - line * parts) * 32 * EACH + threadIdx.x % 32;
         for (int p = 0; p < planes; ++p) {
             const index_t s = p * (index_t)slices + slice, from = p * stride + slice * lds + row * ld + col;
-            if (row < rows && col + 32 * (EACH - 1) < cols) {
-                UNROLL for (int u = 0; u < EACH; ++u) each(s, row, col + 32 * u, from + 32 * u, true);
-            } else {
-                for (int u = 0; u < EACH && col + 32 * u < wide; ++u)
-                    each(s, row, col + 32 * u, from + 32 * u, row < rows && col + 32 * u < cols);
-            }
+            decltype(load(Place{})) numbers[EACH];
+            const auto place = [&](int u, bool whole) {
+                return Place{s, row, col + 32 * u, from + 32 * u, whole || (row < rows && col + 32 * u < cols)};
+            };
+            const auto part = [&](bool whole) {
+                UNROLL for (int u = 0; u < EACH; ++u)
+                    if (whole || col + 32 * u < wide) numbers[u] = load(place(u, whole));
+                UNROLL for (int u = 0; u < EACH; ++u)
+                    if (whole || col + 32 * u < wide) each(numbers[u], place(u, whole));
+            };
+            if (row < rows && col + 32 * (EACH - 1) < cols) part(true);
+            else part(false);
         }
     }
 }
@@ -50,16 +61,17 @@ expect(real* __restrict__ hf, long long ldhf, long long lds, long long stride, i
        real floor, double* control, double* sums, double* partial, unsigned* tickets) {
     if (control[DONE] != 0) return;
     double mine[OF_EXPECT] = {0};
-    pixels(ldhf, lds, stride, planes, slices, rows, cols, high, wide, [&](index_t s, unsigned row, unsigned col, index_t from, bool known) {
-        if (!known) {
-            hf[from] = 0;
-            return;
-        }
-        const index_t at = (s * rows + row) * cols + col;
-        const real e = maximum(hf[from] + background, floor);
-        const real counts = g[at], weight = w ? w[at] : real(1), quotient = counts / e;
-        hf[from] = weight * quotient;
-        mine[0] += weight * (e - counts + (quotient > 0 ? counts * log(quotient) : real(0)));
+    struct Counts {
+        real hf, g, w;
+    };
+    const auto load = [&](const Place& at) {
+        const index_t i = at.known ? (at.slice * rows + at.row) * cols + at.col : 0;  // no branch, so that loads overlap
+        return Counts{hf[at.from], g[i], (w ? w : g)[i]};
+    };
+    pixels(ldhf, lds, stride, planes, slices, rows, cols, high, wide, load, [&](const Counts& x, const Place& at) {
+        const real e = maximum(x.hf + background, floor), quotient = x.g / e, weight = !at.known ? real(0) : w ? x.w : real(1);
+        hf[at.from] = at.known ? weight * quotient : real(0);
+        if (at.known) mine[0] += weight * (e - x.g + (quotient > 0 ? x.g * log(quotient) : real(0)));
     });
     if (!grid_sum<THREADS>(mine, partial, tickets) || threadIdx.x > 0) return;
     const int n = (int)control[COUNT];
@@ -84,18 +96,23 @@ advance(const real* __restrict__ top, long long ldtop, long long lds, long long 
     if (control[DONE] != 0) return;
     const real a = (control[SINCE] - 1) / (control[SINCE] + 2);
     double mine[SUMS - OF_EXPECT] = {0, 0};
-    pixels(ldtop, lds, stride, planes, slices, rows, cols, rows, cols, [&](index_t z, unsigned row, unsigned col, index_t from, bool) {
-        const index_t at = (z * rows + row) * ldf + col, here = (z * deep + row) * ldpoint + col;
-        const real began = point[here], s = sensitivity[at], before = f[at];
-        real now = s > 0 ? began * maximum(top[from], real(0)) / s : began;
+    struct Numbers {
+        real began, s, before, top;
+    };
+    const auto load = [&](const Place& at) {
+        const index_t i = (at.slice * rows + at.row) * ldf + at.col;
+        return Numbers{point[(at.slice * deep + at.row) * ldpoint + at.col], sensitivity[i], f[i], top[at.from]};
+    };
+    pixels(ldtop, lds, stride, planes, slices, rows, cols, rows, cols, load, [&](const Numbers& x, const Place& at) {
+        real now = x.s > 0 ? x.began * maximum(x.top, real(0)) / x.s : x.began;
         now = now < low ? low : now > high ? high : now;
-        const real moved = now - before;
+        const real moved = now - x.before;
         mine[0] += (double)moved * moved;
         mine[1] += (double)now * now;
-        f[at] = now;
+        f[(at.slice * rows + at.row) * ldf + at.col] = now;
         // Not down to zero: multiplicative steps could not raise it again.
-        const real x = maximum(now + a * moved, kept * now);
-        point[here] = x < low ? low : x > high ? high : x;
+        const real next = maximum(now + a * moved, kept * now);
+        point[(at.slice * deep + at.row) * ldpoint + at.col] = next < low ? low : next > high ? high : next;
     });
     if (!grid_sum<THREADS>(mine, partial, tickets) || threadIdx.x > 0) return;
     UNROLL for (int k = OF_EXPECT; k < SUMS; ++k) sums[k] = mine[k - OF_EXPECT];

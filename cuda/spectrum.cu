@@ -12,18 +12,17 @@
 // writes only the spectrum. A transform would move zeros in double precision, shift them and convert the result.
 // The factors e^(-2 pi i k / L) come from k mod L, an integer, so that no digits are lost for large k.
 
+#include "complex.cuh"
+
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 multiply(real* spectra, int planes, long long plane, const real* by, int complex_symbol, int conjugate, real scale) {
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
-        const real br = scale * (complex_symbol ? by[2 * i] : by[i]);
-        const real bi = complex_symbol ? (conjugate ? -scale : scale) * by[2 * i + 1] : real(0);
+        const number factor = scale * symbol_at(by, i, complex_symbol, conjugate);
         for (int p = 0; p < planes; ++p) {
-            real* a = spectra + 2 * (p * plane + i);
-            const real ar = a[0], ai = a[1];
-            a[0] = ar * br - ai * bi;
-            a[1] = ar * bi + ai * br;
+            number& a = ((number*)spectra)[p * plane + i];
+            a = factor * a;
         }
     }
 }
@@ -33,14 +32,10 @@ multiply(real* spectra, int planes, long long plane, const real* by, int complex
 constexpr int TAPS = 32;   // rows of the PSF whose factors are in shared memory at a time
 constexpr int ROWS = 8;    // rows of frequencies of a block, which share one read of a number of `lines`
 
-struct complex_t {
-    double re, im;
-};
-
 // e^(-2 pi i turns / length), with turns taken modulo the length.
-__device__ __forceinline__ complex_t turn(long long turns, unsigned length) {
+__device__ __forceinline__ Complex<double> turn(long long turns, unsigned length) {
     turns %= (long long)length;
-    complex_t e;
+    Complex<double> e;
     sincospi(-2.0 * (double)turns / length, &e.im, &e.re);
     return e;
 }
@@ -52,14 +47,9 @@ lines(const double* h, int m, int n, int origin, unsigned length, unsigned first
     for (index_t at = (index_t)blockIdx.x * THREADS + threadIdx.x; at < size; at += (index_t)gridDim.x * THREADS) {
         const int i = (int)(at / half);
         const unsigned l = (unsigned)(at - (index_t)i * half);
-        double re = 0, im = 0;
-        for (int j = 0; j < n; ++j) {
-            const complex_t e = turn((long long)(j - origin) * (first + l), length);
-            re = fma(h[i * n + j], e.re, re);
-            im = fma(h[i * n + j], e.im, im);
-        }
-        out[2 * at] = re;
-        out[2 * at + 1] = im;
+        Complex<double> sum = {};
+        for (int j = 0; j < n; ++j) sum = sum + h[i * n + j] * turn((long long)(j - origin) * (first + l), length);
+        ((Complex<double>*)out)[at] = sum;
     }
 }
 
@@ -69,9 +59,9 @@ lines(const double* h, int m, int n, int origin, unsigned length, unsigned first
 extern "C" __global__ void __launch_bounds__(THREADS)
 columns(const double* line, int m, int origin, unsigned length, unsigned begin, unsigned rows, unsigned half, real* spectrum,
         double* power, real* symbol) {
-    __shared__ complex_t factors[TAPS][ROWS];
+    __shared__ Complex<double> factors[TAPS][ROWS];
     const unsigned l = blockIdx.x * THREADS + threadIdx.x, first = blockIdx.y * ROWS;
-    complex_t sum[ROWS] = {};
+    Complex<double> sum[ROWS] = {};
     for (int from = 0; from < m; from += TAPS) {
         const int count = min(TAPS, m - from);
         __syncthreads();
@@ -80,12 +70,8 @@ columns(const double* line, int m, int origin, unsigned length, unsigned begin, 
         __syncthreads();
         if (l >= half) continue;
         for (int i = 0; i < count; ++i) {
-            const double re = line[2 * ((index_t)(from + i) * half + l)], im = line[2 * ((index_t)(from + i) * half + l) + 1];
-            UNROLL for (int k = 0; k < ROWS; ++k) {
-                const complex_t e = factors[i][k];
-                sum[k].re = fma(re, e.re, fma(-im, e.im, sum[k].re));
-                sum[k].im = fma(re, e.im, fma(im, e.re, sum[k].im));
-            }
+            const Complex<double> a = ((const Complex<double>*)line)[(index_t)(from + i) * half + l];
+            UNROLL for (int k = 0; k < ROWS; ++k) sum[k] = multiply_add(a, factors[i][k], sum[k]);
         }
     }
     if (l >= half) return;
@@ -94,9 +80,6 @@ columns(const double* line, int m, int origin, unsigned length, unsigned begin, 
             const index_t at = (index_t)(first + k) * half + l;
             if (power) power[at] = sum[k].re * sum[k].re + sum[k].im * sum[k].im;
             else if (symbol) symbol[at] = (real)sum[k].re;
-            else {
-                spectrum[2 * at] = (real)sum[k].re;
-                spectrum[2 * at + 1] = (real)sum[k].im;
-            }
+            else ((number*)spectrum)[at] = {(real)sum[k].re, (real)sum[k].im};
         }
 }

@@ -8,6 +8,7 @@
 //              conj(h) g, the residual of the normal equations and its right-hand side
 // Bytes: reads both spectra, writes one, and reads h once for each block of spectra.
 
+#include "complex.cuh"
 #include "reduce.cuh"
 
 constexpr int THREADS = 256;
@@ -19,20 +20,16 @@ measured(real* f, const real* g, const real* h, int planes, long long plane, uns
          double* sums, double* partial, unsigned* tickets) {
     double sum[2] = {};
     for (index_t i = (index_t)blockIdx.x * THREADS + threadIdx.x; i < plane; i += (index_t)gridDim.x * THREADS) {
-        const unsigned col = (unsigned)(i % half);
+        const unsigned col = plane >> 32 ? i % half : (unsigned)i % half;
         const double twice = col == 0 || (even && col == half - 1) ? 1 : 2;
-        const real hr = h[2 * i], hi = h[2 * i + 1];
+        const number of = ((const number*)h)[i];
         for (int p = 0; p < planes; ++p) {
-            const index_t at = 2 * (p * plane + i);
-            const real fr = f[at], fi = f[at + 1], gr = g[at], gi = g[at + 1];
-            const real sr = hr * fr - hi * fi, si = hr * fi + hi * fr;
-            const real dr = gr - sr, di = gi - si;
-            const real rr = hr * dr + hi * di - lambda * fr, ri = hr * di - hi * dr - lambda * fi;
-            const real br = hr * gr + hi * gi, bi = hr * gi - hi * gr;
-            sum[0] += twice * ((double)rr * rr + (double)ri * ri);
-            sum[1] += twice * ((double)br * br + (double)bi * bi);
-            f[at] = scale * sr;
-            f[at + 1] = scale * si;
+            const index_t at = p * plane + i;
+            const number scene = ((const number*)f)[at], image = ((const number*)g)[at], seen = of * scene;
+            ((number*)f)[at] = scale * seen;
+            const number right = conj(of) * image, left = conj(of) * (image - seen) - lambda * scene;
+            sum[0] += twice * ((double)left.re * left.re + (double)left.im * left.im);
+            sum[1] += twice * ((double)right.re * right.re + (double)right.im * right.im);
         }
     }
     if (grid_sum<THREADS>(sum, partial, tickets) && threadIdx.x == 0)

@@ -139,7 +139,7 @@ def product_of_volumes(
     out = cupy.empty((*x.shape[:-3], max(given, wanted), *slices), dtype) if out is None else out
     found = out if found is None else found
     device, plane = kernels.properties(cupy.cuda.runtime.getDevice()), lengths[1] * by.shape[-1]
-    chunk = max(out.shape[-3] // 8, device.cache // (2 * plane * dtype.itemsize), 1)
+    chunk = max(out.shape[-3] // 4, device.cache // (2 * plane * dtype.itemsize), 1)
     columns = _columns(lengths[0], dtype.itemsize)
     how = min(-(-plane // columns), 16 * device.multiprocessors), (columns, _DEPTH.THREADS // columns)
     shared = lengths[0] * (2 * dtype.itemsize * (columns + 1) + 4)
@@ -194,7 +194,7 @@ def serves(x: Array, lengths: Shape, by: Array) -> bool:
 
 def serves_depth(length: int, itemsize: int) -> bool:
     """Return whether ``volume.cu`` transforms lines of that length."""
-    return max(_radices(length), default=1) <= 7 and _columns(length, itemsize) > 0
+    return 1 < max(_radices(length), default=1) <= 7 and _columns(length, itemsize) > 0
 
 
 @functools.cache
