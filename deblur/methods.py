@@ -354,7 +354,8 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
             yield "pcg"
         if small and direct == "banded" and band <= 8 * side:
             yield "banded"
-        yield "kronecker"
+        if not blur.elongated:
+            yield "kronecker"
         if side <= 256 or not iterates if gpu else 25 * transforms >= side:  # else its edge pixels take longer
             yield "dst"
         if iterates and not gpu and steps < 3 and max(blur.psf.shape) > 16 and (side > 100 or not toeplitz):

@@ -13,6 +13,7 @@ from deblur.methods import METHODS, Method, choose_method, expected_seconds
 from deblur.operators.normal import normal_matrix
 from deblur.problem import Problem
 from deblur.threads import thread_limit
+from deblur.tuning.sums import exact_sums
 
 
 @pytest.mark.parametrize("boundary", deblur.BOUNDARIES)
@@ -165,6 +166,13 @@ def test_a_smaller_lambda_moves_the_choice_from_iterating_to_factoring():
 )
 def test_small_images_are_factored_where_that_takes_less(side, psf, lam, method):
     assert choose_method(Blur(psf / psf.sum(), (side, side), "reflect"), lam).method == method
+
+
+@pytest.mark.parametrize("shape", [(4096,), (8, 4000)])
+def test_no_long_axis_is_decomposed(shape):
+    blur = Blur(deblur.psf.gaussian((5, 9)[-len(shape) :], 1.5), shape, "unknown")
+    assert choose_method(blur, 1e-3).method in ("pcg", "banded")
+    assert exact_sums(blur, np.ones((1, *shape))).frames == 4
 
 
 def test_the_other_methods_that_serve_are_listed_in_order():

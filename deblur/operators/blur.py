@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -79,6 +80,12 @@ class Blur(LinearMap):
         self.crop = tuple(slice(a, a + n) for a, n in zip(first, self.image_shape, strict=True))
         self.norm_bound, self.dc_gain = float(np.abs(self.psf).sum()), float(self.psf.sum())
         self.nonnegative = float(self.psf.min()) >= 0 and edge.weight == 1
+
+    @property
+    def elongated(self) -> bool:
+        """Whether the decomposition of a long axis takes much longer than all work on a square image would."""
+        square = math.prod(self.image_shape) ** (1 / self.psf.ndim)
+        return sum(n**3 for n in self.image_shape) > max(1e9, 8 * square ** (self.psf.ndim + 1))
 
     @cached_property
     def factors(self) -> tuple[np.ndarray, ...] | None:

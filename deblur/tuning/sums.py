@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 
 from .. import kernels
-from ..device import Array, Device, asnumpy, cupy, is_cupy
+from ..device import Array, Device, asnumpy, cupy, get_xp, is_cupy
 from ..norms import largest_bits
 from ..operators.blur import Blur
 from ..operators.operator import Operator
@@ -218,12 +218,15 @@ def _binned_on_gpu(s2: Array, power: Array, count: Array | None, bins: int) -> n
     return out.get()
 
 
-def _decomposition(operator: Operator, dtype: np.dtype, device: Device) -> tuple[Spectrum, str] | None:
-    """Return the spectrum of the operator and its name in words, or None."""
-    blur = operator.shift_invariant
+def _decomposition(operator: Operator, g: Array) -> tuple[Spectrum, str, Array] | None:
+    """Return the spectrum of the operator, its name in words and the frames, or None.
+
+    Pieces stand for frames with an axis that takes too long to decompose.
+    """
+    blur, device = operator.shift_invariant, Device.of(g)
     if blur is None:
         return None
-    problem = Problem(blur, 1.0, dtype=dtype, device=device)
+    problem = Problem(blur, 1.0, dtype=np.dtype(g.dtype), device=device)
     for module, name in (
         (fourier, "the Fourier transform"),
         (cosine, "the cosine transform"),
@@ -233,16 +236,27 @@ def _decomposition(operator: Operator, dtype: np.dtype, device: Device) -> tuple
         # "antireflect" is diagonal in a basis that is not orthogonal, so it has no singular values.
         served = module is not sine or blur.boundary.transform == "sine"
         if served and module.refuses(problem) is None:
-            return module.decompose(blur, dtype, device), name
+            if module is kronecker and blur.elongated:
+                blur, g = _pieces(blur, g)
+            return module.decompose(blur, problem.dtype, device), name, g
     return None
+
+
+def _pieces(blur: Blur, g: Array) -> tuple[Blur, Array]:
+    """Return equal pieces of frames (k, *space) along their long axes, as frames, and their blur."""
+    counts = [max(n // max(1000, 2 * m), 1) for n, m in zip(blur.image_shape, blur.psf.shape, strict=True)]
+    sides = [n // count for n, count in zip(blur.image_shape, counts, strict=True)]
+    for axis, (side, count) in enumerate(zip(sides, counts, strict=True), 1):
+        parts = [(slice(None),) * axis + (slice(i * side, (i + 1) * side),) for i in range(count)]
+        g = get_xp(g).concatenate([g[part] for part in parts])
+    return Blur(blur.psf, sides, "unknown" if max(counts) > 1 else blur.boundary, origin=blur.origin), g
 
 
 def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
     """Return the sums of an operator with an affordable decomposition, else None."""
-    found = _decomposition(operator, np.dtype(g.dtype), Device.of(g))
-    blur = operator.shift_invariant
+    found, blur = _decomposition(operator, g), operator.shift_invariant
     if found is not None:
-        spectrum, name = found
+        spectrum, name, g = found
         s, c = spectrum.singular_values, spectrum.coefficients(g)
         if len(g) == 1 and g.size <= _EXACT:  # so few values are gathered on the host
             s, c = asnumpy(s), asnumpy(c)
