@@ -18,7 +18,7 @@ from ..errors import check_choice, check_count, check_dtype, check_flags
 from .sweeps import BLOCK
 
 # Number of rows or columns up to which SciPy's rotations are used (benchmarks/bench_qr_update.py shows both).
-ROTATIONS = {"add_rows": 16, "remove_rows": 16, "add_columns": 16, "remove_columns": 32}
+ROTATIONS = {"add_rows": 16, "remove_rows": 8, "add_columns": 16, "remove_columns": 32}
 CACHED = 1 << 16  # entries of Q up to which four times as many are rotated
 UPDATES = ("add_rows", "remove_rows", "add_columns", "remove_columns")
 

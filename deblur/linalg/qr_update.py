@@ -55,9 +55,9 @@ def remove_columns(q: Array | None, r: Array, n: int, gone: np.ndarray) -> Facto
     t = min(rows, n)
     kept, alive = _runs(gone, n), _runs(gone[gone < t], t)
     order = [*alive, *_runs(np.setdiff1d(np.arange(t), gone), t), slice(t, rows)]
-    r = _gather(r, order, [*kept, slice(n, r.shape[1])])
+    r = _gather(_gather(r, [*kept, slice(n, r.shape[1])], 1), order, 0)
     if q is not None:
-        q = _gather(q, [slice(0, len(q))], order)
+        q = _gather(q, order, 1)
     stop, n = sum(s.stop - s.start for s in alive), n - len(gone)
     up = slice(stop, t)
     sweep_down(r[k:stop, k:], r[up, k:], _columns(q, slice(k, stop)), _columns(q, up))
@@ -114,22 +114,9 @@ def _runs(gone: np.ndarray, n: int) -> list[slice]:
     return [slice(a + 1, b) for a, b in itertools.pairwise(edges) if b > a + 1]
 
 
-def _gather(a: Array, rows: list[slice], columns: list[slice]) -> Array:
-    """Return a new array of these rows and columns of `a`, in this order, copied once."""
-    xp = get_xp(a)
-    if len(rows) * len(columns) > 16:
-        index = [np.concatenate([np.arange(s.start, s.stop) for s in parts]) for parts in (rows, columns)]
-        return xp.ascontiguousarray(a[xp.asarray(index[0])[:, None], xp.asarray(index[1])])
-    new = xp.empty([sum(s.stop - s.start for s in parts) for parts in (rows, columns)], a.dtype)
-    i = 0
-    for row in rows:
-        j, below = 0, i + row.stop - row.start
-        for column in columns:
-            right = j + column.stop - column.start
-            new[i:below, j:right] = a[row, column]
-            j = right
-        i = below
-    return new
+def _gather(a: Array, parts: list[slice], axis: int) -> Array:
+    """Return a new array of these rows (axis 0) or columns (axis 1) of `a`, in this order."""
+    return get_xp(a).concatenate([a[at] if axis == 0 else a[:, at] for at in parts], axis=axis)
 
 
 # ---------------------------------------------------------------- further columns of Q

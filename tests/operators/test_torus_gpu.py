@@ -13,24 +13,10 @@ from deblur.solvers.spectrum import symbol_at
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("shape", [(30, 45), (27, 33), (1, 45), (30, 1)])
-@pytest.mark.parametrize("kind", ["complex", "conjugate", "real"])
-def test_a_product_is_the_cpus(cupy, rng, dtype, shape, kind):
-    lengths, lead = (30, 45), (2, 3)
-    x = rng.standard_normal((*lead, *shape)).astype(dtype)
-    by = np.fft.rfft2(rng.standard_normal(lengths))  # a symbol of real images
-    if kind == "real":
-        by = abs(by)
-    here = Torus(lengths).product(x.astype(np.float64), by, kind == "conjugate")
-    symbol = cupy.asarray(by.astype(np.result_type(dtype, np.complex64) if kind != "real" else dtype))
-    there = Torus(lengths, Device(0)).product(cupy.asarray(x), symbol, kind == "conjugate")
-    assert there.dtype == dtype
-    assert np.linalg.norm(there.get() - here) <= 20 * np.finfo(dtype).eps * np.linalg.norm(here)
-
-
 @pytest.mark.parametrize(
     ("lengths", "given", "wanted"),
     [
+        *(((30, 45), given, None) for given in [(30, 45), (27, 33), (1, 45), (30, 1)]),
         ((1, 5, 6), (1, 5, 6), (1, 5, 6)),
         ((7, 9, 8), (5, 9, 7), (2, 3, 8)),
         ((105, 6, 9), (35, 6, 9), (105, 6, 9)),
@@ -41,8 +27,8 @@ def test_a_product_is_the_cpus(cupy, rng, dtype, shape, kind):
     ],
 )
 @pytest.mark.parametrize("kind", ["complex", "conjugate", "real"])
-def test_a_product_of_volumes_is_the_cpus(cupy, rng, dtype, lengths, given, wanted, kind):
-    x = rng.standard_normal((2, *given)).astype(dtype)
+def test_a_product_is_the_cpus(cupy, rng, dtype, lengths, given, wanted, kind):
+    x = rng.standard_normal((2, 3, *given) if len(given) == 2 else (2, *given)).astype(dtype)
     by = np.fft.rfftn(rng.standard_normal(lengths))
     by = abs(by) if kind == "real" else by
     here = Torus(lengths).product(x.astype(np.float64), by, kind == "conjugate", wanted)
