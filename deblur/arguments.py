@@ -209,24 +209,12 @@ def _bounds(text: str) -> tuple[float, float] | str:
     return lo, hi
 
 
-def _level(text: str) -> Any:
-    return _bounds(text) if "," in text else float(text)
-
-
 def _size(text: str) -> tuple[int, ...]:
     sides = tuple(int(side) for side in text.lower().split("x"))
     size = sides * 2 if len(sides) == 1 else sides  # three sides: a volume
     if not (1 <= min(size) <= max(size) < 2**31 and len(size) < 4):
         raise ValueError
     return size
-
-
-def _size_or_auto(text: str) -> tuple[int, ...] | str:
-    return text if text == "auto" else _size(text)
-
-
-def _region(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
 
 
 def axes_chooser(args: argparse.Namespace, psf: Any) -> Callable[[image.Metadata], Any]:
@@ -242,13 +230,15 @@ def axes_chooser(args: argparse.Namespace, psf: Any) -> Callable[[image.Metadata
 
 def _channel(text: str, names: tuple[str, ...], source: str) -> range:
     """Return the channels that a number, N:M or a name selects; a text that is no valid number is taken as a name."""
+    places = range(0)
     with contextlib.suppress(ValueError):
         places = _places(text)
-        if places and places.start >= 0 and (places.stop <= len(names) or text not in names):
-            return places
-    found = [i for i, name in enumerate(names) if name == text] or [
-        i for i, name in enumerate(names) if name.lower() == text.lower()
-    ]
+    found = [i for i, name in enumerate(names) if name == text]
+    found = found or [i for i, name in enumerate(names) if name.lower() == text.lower()]
+    if places and places.start >= 0 and not found:
+        return places
+    if 0 <= places.start < places.stop <= len(names) and found != [*places]:
+        raise ValueError(f"--channel {text} is also the name of channel {found[0]} of {source}: give the number as N:M")
     if len(found) == 1:
         return range(found[0], found[0] + 1)
     listed = f"its channels are {', '.join(names)}" if names else "it names none"
@@ -256,6 +246,10 @@ def _channel(text: str, names: tuple[str, ...], source: str) -> range:
         raise ValueError(f"--channel {text} is the name of {len(found)} channels of {source} ({listed}): give a number")
     near = nearest(text, {name.lower(): name for name in names})
     raise ValueError(f"--channel {text}: {source} has no such channel{near}; {listed}; a number counts from 0")
+
+
+def _region(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
 
 
 def _axes(text: str) -> str:
@@ -297,15 +291,15 @@ KINDS: dict[str, tuple[Any, str, str]] = {
     "folder": (_reader(str, "the name of a folder", _names_a_file), "FOLDER", ""),
     "text": (str, "TEXT", ""),
     "count": (_reader(int, "a whole number from 1", lambda n: 1 <= n < 2**31), "N", ""),
-    "seed": (_reader(int, "a whole number from 0", lambda n: 0 <= n < 2**31), "N", ""),
+    "whole": (_reader(int, "a whole number from 0", lambda n: 0 <= n < 2**31), "N", ""),
     "number": (_reader(float, "a number"), "X", ""),
     "brightness": (_reader(float, "a number"), "X", f"On the scale of the image {_BLACK}"),
-    "level": (_reader(_level, "a number, or two such as 2,0.01,"), "X|GAIN,READ", ""),
+    "level": (_reader(lambda x: (_bounds if "," in x else float)(x), "a number, or two as 2,0.01,"), "X|GAIN,READ", ""),
     "size": (_reader(_size, "ROWSxCOLUMNS such as 15x17, or 15 for both,"), "ROWSxCOLUMNS", ""),
     "axes": (_reader(_axes, "letters such as ZYX or TCZYX, of T, C and Z each once at most, YX last,"), "AXES", ""),
     "channel": (_reader(str, "a number or a name", bool), "N|N:M|NAME", ""),
     "places": (_reader(_places, "a number from 0, or 2:5 for 2, 3 and 4,", lambda r: r and r.start >= 0), "N|N:M", ""),
-    "size|auto": (_reader(_size_or_auto, "auto, or ROWSxCOLUMNS such as 15x17,"), "ROWSxCOLUMNS|auto", ""),
+    "size|auto": (_reader(lambda x: x if x == "auto" else _size(x), "auto, or 15x17 pixels,"), "ROWSxCOLUMNS|auto", ""),
     "region": (_reader(_region, "four whole numbers, as 1,9,2,8", lambda r: len(r) == 4), "TOP,BOTTOM,LEFT,RIGHT", ""),
     "bytes": (_reader(_bytes, "a size such as 8GB or 512MiB", lambda n: n > 0), "BYTES", ""),
     "share": (_reader(float, "a fraction of the range, between 0 and 1", lambda x: 0 < x < 1), "X", ""),

@@ -35,7 +35,7 @@ def compare(args: argparse.Namespace) -> int:
         The noise to be added; by default gaussian:0.01.
     --boundary : boundary, several = unknown
         How the scene continues beyond the frame.
-    --seed : seed = 0
+    --seed : whole = 0
         Seed of the noise.
     --method : entrant, several
         The methods to be compared; by default all.
@@ -48,8 +48,8 @@ def compare(args: argparse.Namespace) -> int:
         Add rows with the best parameter in hindsight, marked oracle.
     --time-limit : number = 20
         Time limit in seconds for one restoration; the choice of its parameter may take twice as long.
-    --repeats : count = 3
-        Number of timed runs after a warm-up.
+    --repeats : whole = 3
+        Number of timed runs after a warm-up; 0 times the warm-up itself.
     --no-memory : flag
         Do not measure memory (one run less).
     --output : folder = compare_output

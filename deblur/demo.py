@@ -32,7 +32,7 @@ def demo(args: argparse.Namespace) -> int:
         Strength of the smoothing.
     --noise : number = 0.005
         Standard deviation of the noise, on a scale where white is 1.
-    --seed : seed = 0
+    --seed : whole = 0
         Seed of the noise.
     --output : folder = demo_output
         Folder for the images.

@@ -202,7 +202,7 @@ METHODS: dict[str, Method] = {
         _iteration("laplacian", "λ/2 ‖∇²f‖², smoother still", "quadratic"),
         _iteration("tv", "λ Σ|∇f|, total variation: keeps edges; colours share theirs", "admm"),
         _iteration("tv-aniso", "λ Σ|∂₁f| + |∂₂f|, total variation along the axes", "admm"),
-        _iteration("tv2", "λ Σ(|∇f| + |∇²f|), edges without staircases", "admm"),
+        _iteration("tv2", "λ/2 Σ(|∇f| + |∇²f|), edges without staircases", "admm"),
         _iteration(
             "collaborative",
             "tv, then groups of similar patches: the best pictures, for longer",

@@ -238,9 +238,10 @@ def convert(args: argparse.Namespace) -> psf.PSFEstimate:
         Do not move the centre of gravity to the central pixel.
     """
     given, voxel = load_with_voxel(args.input, normalize=False, allow_negative=True)
-    args.read = {"voxel": voxel and tuple(side / args.scale for side in voxel)}
     options = {name: getattr(args, name) for name in ("clean", "scale", "energy", "size")}
-    return psf.prepare(given, centred=not args.as_centred, **options)
+    found = psf.prepare(given, centred=not args.as_centred, **options)
+    args.read = {"voxel": voxel and tuple(side / args.scale for side in voxel)}
+    return found
 
 
 def check(args: argparse.Namespace) -> int:

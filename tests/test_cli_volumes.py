@@ -102,11 +102,12 @@ def test_axes_sizes_channels_and_counts_are_read_and_kept(tmp_path, counts, sour
 
 
 def test_a_channel_of_no_such_name_is_refused_with_the_names(tmp_path, counts, capsys):
-    write_zarr(tmp_path / "in.zarr", counts, names=["488", "GFP", "GFP"])
+    write_zarr(tmp_path / "in.zarr", counts, names=["488", "0", "GFP", "GFP"])
     run = ["reconstruct", tmp_path / "in.zarr", "-o", tmp_path / "out.zarr", *RUN, FORM, "--channel"]
-    fails(capsys, [*run, "gfq"], "did you mean GFP?", "its channels are 488, GFP, GFP")
+    fails(capsys, [*run, "gfq"], "did you mean GFP?", "its channels are 488, 0, GFP, GFP")
     fails(capsys, [*run, "gfp"], "is the name of 2 channels", "give a number")
     fails(capsys, [*run, "3"], "--channel 3 is not in")
+    fails(capsys, [*run, "0"], "--channel 0 is also the name of channel 1", "N:M")
     assert main([*map(str, run), "488"]) == 0
     assert image.read_with_metadata(tmp_path / "out.zarr")[1].labels == ("488",)
 

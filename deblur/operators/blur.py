@@ -53,7 +53,8 @@ class Blur(LinearMap):
     crop : tuple of slice
         Position of the image in the scene: ``scene[..., *blur.crop]`` has the image's size.
     norm_bound : float
-        The PSF's absolute sum: an upper bound of ‖H‖, except for boundary ``"antireflect"`` (see `Boundary.weight`).
+        The PSF's absolute sum: an upper bound of ‖H‖, except for boundaries ``"reflect"`` (√2 times as much for each
+        axis) and ``"antireflect"``, which repeat pixels of the scene.
     dc_gain : float
         The PSF's sum: the factor by which H multiplies a constant scene away from the edges.
     nonnegative : bool

@@ -33,8 +33,7 @@ class Boundary(str):
     toeplitz : bool
         Whether H of one axis is a square Toeplitz matrix for any PSF.
     weight : float
-        Largest sum of absolute weights with which a continued pixel depends on the scene's pixels. ‖H‖ is at most
-        `weight` times the PSF's absolute sum.
+        Largest sum of absolute weights with which a pixel continued along one axis depends on the scene's pixels.
     """
 
     wraps = False
@@ -184,16 +183,8 @@ class _Unknown(Boundary):
     open = True
 
 
-BOUNDARIES: dict[str, Boundary] = {
-    b: b
-    for b in (
-        _Zero("zero"),
-        _Periodic("periodic"),
-        _Reflect("reflect"),
-        _Antireflect("antireflect"),
-        _Unknown("unknown"),
-    )
-}
+_EVERY = (_Zero("zero"), _Periodic("periodic"), _Reflect("reflect"), _Antireflect("antireflect"), _Unknown("unknown"))
+BOUNDARIES: dict[str, Boundary] = {b: b for b in _EVERY}
 
 
 def get_boundary(boundary: str) -> Boundary:

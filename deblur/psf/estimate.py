@@ -189,11 +189,11 @@ def energy_outside(psf: np.ndarray) -> float:
     psf = psf.sum(axis=tuple(range(psf.ndim - 2)))
     radius = radii(psf.shape)
     last = (min(psf.shape) - 1) // 2
-    if last < 3:
-        return 0.0
     inner, outer = (float(np.median(psf[(radius > r - 0.5) & (radius <= r + 0.5)])) for r in (0.7 * last, last))
-    if not outer > 1e-12 * psf.max():
+    if last < 1 or not outer > 1e-12 * psf.max():
         return 0.0
+    if last < 3:  # too few rings to show wings; a Gaussian has the least
+        return min(outer / float(psf.max()), 1.0) ** ((1 + 0.5 / last) ** 2)
     power = max(math.log(max(inner / outer, 1.0)) / -math.log(0.7), 2.2)
     beyond = 2 * math.pi * outer * last**2 / (power - 2)
     return min(beyond / (max(float(psf.sum()), 0.0) + beyond), 1.0)

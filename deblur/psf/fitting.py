@@ -270,5 +270,5 @@ def _search(spectrum: PictureSpectrum, kind: str) -> tuple[float, list[float], l
             ratio = min(spectrum.against(best.fun, deviance(best.x + way * step * unit)) for way in (-1, 1))
         half = step * math.sqrt(1.92 / max(ratio, 1.92))  # the log-likelihood is nearly a parabola
         value, half = float(unit @ best.x), math.hypot(half, systematic)
-        intervals.append((value - half, value + half))
+        intervals.append((max(value - half, limits[0] if unit[0] else -math.inf), value + half))
     return float(best.fun), [float(value) for value in best.x], intervals

@@ -81,6 +81,7 @@ def from_points(
     Notes
     -----
     The measured PSF contains the aperture of the pixels. A bead widens it unless it is small compared with the PSF.
+    If the background was subtracted and most of its noise cut off at black, the PSF lacks faint wings, and is ROUGH.
 
     Examples
     --------
@@ -112,8 +113,8 @@ def from_points(
     if saturation is not None or kind.kind in "iu":
         top = np.iinfo(kind).max if saturation is None else check_number(saturation, "saturation")
         saturated |= picture >= top / unit
-    above, noise = without_background(picture, 48 if size is None else 3 * max(size))
-    field = _Field(above, noise, saturated, *detected(above, noise, positions), unit)
+    above, noise, cut_off = without_background(picture, 48 if size is None else 3 * max(size))
+    field = _Field(above, noise, cut_off, saturated, *detected(above, noise, positions), unit)
     if size is not None:
         return field.estimate(*field.average(size), cells)
     # The number of planes is limited so that half of the beads show all of them. The search for a larger size ends
@@ -141,12 +142,14 @@ def from_points(
 class _Field:
     """The sources of an image or volume.
 
-    It holds the values `above` the background, their noise, the saturated pixels, the positions `at` (k, axes), filter
-    `scale` and signal-to-noise ratios (k,) of the sources, and the unit of the values.
+    It holds the values `above` the background, their noise, the share of pixels where it was cut off at black, the
+    saturated pixels, the positions `at` (k, axes), filter `scale` and signal-to-noise ratios (k,) of the sources, and
+    the unit of the values.
     """
 
     above: np.ndarray
     noise: float
+    cut_off: float
     saturated: np.ndarray
     at: np.ndarray
     scale: float
@@ -219,6 +222,7 @@ class _Field:
             f"it is {fwhm:.2f} pixels wide, too narrow to be sampled well": fwhm < 2,
             f"about {100 * outside:.0f} % of its light falls outside: give a larger size": outside > 0.03,
             f"it varies by {100 * varied.variation:.0f} % across the image: {advice}": varied.variation > 0.1,
+            "noise was cut off at black, and faint wings with it: keep the camera's offset": self.cut_off > 0.6,
             f"noise and differences of shape make {100 * error:.0f} % uncertain": not PSFStatus.of(error).ok,
         }
         details = {"points": k, "left_out": _listed(left_out), "fwhm": fwhm, "energy_outside": outside}

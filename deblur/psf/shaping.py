@@ -51,7 +51,7 @@ def recentre(psf: Any) -> np.ndarray:
 
 
 def crop(psf: Any, energy: float = 0.999) -> np.ndarray:
-    """Crop the PSF to the smallest centred part of odd sides that holds a share of its light.
+    """Crop the PSF to the smallest centred part of odd sides that holds a share of its light, or keep it whole.
 
     Parameters
     ----------
@@ -269,7 +269,7 @@ def prepare(
     # A line or a box fills its frame, so that its border is the PSF itself.
     edge = border(h) / top if min(h.shape) > 2 and np.ptp(h) > 0 else np.zeros(1)
     background, noise, outside = float(np.quantile(edge, 0.05)), 0.0, 0.0
-    if np.abs(edge - np.median(edge)).mean() < 0.05:  # a constant border shows background and noise, not the PSF
+    if edge.any() and np.abs(edge - np.median(edge)).mean() < 0.05:  # shows background and noise, not the PSF
         background, noise = _level(edge)
         outside = energy_outside(np.maximum(h - background * top, 0))
     per_pixel = top * math.sqrt(h.size) / float(np.linalg.norm(h))

@@ -27,20 +27,29 @@ def flat_tops(image: np.ndarray) -> np.ndarray:
     return flat | (image == high) if (flat & (image == high)).any() else flat
 
 
-def without_background(image: np.ndarray, side: int) -> tuple[np.ndarray, float]:
-    """Return the image minus its background, interpolated between blocks of about `side` pixels, and the noise's
-    deviation.
+def without_background(image: np.ndarray, side: int) -> tuple[np.ndarray, float, float]:
+    """Return the image minus its background, interpolated between blocks of about `side` pixels, the noise's
+    deviation, and the share of pixels where noise was cut off at black.
     """
     blocks = [max(n // max(side, 32), 1) for n in image.shape]
     ends = [np.array_split(np.arange(n), b) for n, b in zip(image.shape, blocks, strict=True)]
-    cells = np.array([_clipped(image[np.ix_(*part)]) for part in itertools.product(*ends)])
-    level, spread = np.moveaxis(cells.reshape(*blocks, 2), -1, 0)
+
+    def measured(values: np.ndarray) -> np.ndarray:
+        return np.array([_clipped(values[np.ix_(*part)]) for part in itertools.product(*ends)])
+
+    cells, dark = measured(image), image == image.min()
+    cut_off, gain = float(dark.mean()), (3.2 * math.sqrt(math.pi)) ** (image.ndim / 2)
+    # Noise alternates with black, sources do not. Means over neighbours show level and size of noise that was cut off.
+    alternates = cut_off > 0.25 and np.diff(dark).mean() > cut_off * (1 - cut_off)
+    means = measured(scipy.ndimage.gaussian_filter(image, 1.6)) * (1, gain) if alternates else cells
+    hidden = np.median(means[:, 1]) > 2 * np.median(cells[:, 1])
+    level, spread = (means if hidden else cells).T.reshape(2, *blocks)
     if min(blocks[-2:]) > 2:
         level = scipy.ndimage.median_filter(level, 3, mode="nearest")  # a block full of sources is too bright
     at = [(np.arange(n) + 0.5) * b / n - 0.5 for n, b in zip(image.shape, blocks, strict=True)]
     above = image - scipy.ndimage.map_coordinates(level, np.meshgrid(*at, indexing="ij"), order=1, mode="nearest")
     rounding = 16 * np.finfo(float).eps * float(np.abs(image).max())  # every image has rounding errors
-    return above, max(float(np.median(spread)), 1e-9 * float(np.abs(above).max()), rounding)
+    return above, max(float(np.median(spread)), 1e-9 * float(np.abs(above).max()), rounding), cut_off * hidden
 
 
 def _clipped(values: np.ndarray) -> tuple[float, float]:

@@ -97,7 +97,7 @@ def test_preparing_reports_its_changes_and_remaining_errors():
 
 
 EXACT = {f"shake {n}": psf.camera_shake(n, n) for n in (9, 13, 21, 25, 41, 65)}
-EXACT |= {"line": psf.motion(9), "part of a pixel": psf.motion(9.5), "slanted": psf.motion(41, 30), "box": psf.box(5)}
+EXACT |= {"line": psf.motion(9), "part of a pixel": psf.motion(9.5), "slanted": psf.motion(41, 30), "box": psf.box(7)}
 EXACT |= {"volume": np.stack([psf.camera_shake(21, seed) for seed in range(4)])}
 
 
