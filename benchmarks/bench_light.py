@@ -90,12 +90,8 @@ def case(name: str, kernel: str, lamps: str, how: str) -> tuple[dict[str, Any], 
         pictures[way] = np.clip(deblur.solve(g, psf, boundary="unknown", check=False, **options).image, 0, 1)
     for way, picture in pictures.items():
         if way != "sharp":
-            error = np.mean((picture - sharp)[near] ** 2)
-            figures[way] = {
-                "psnr": metrics.psnr(sharp, picture),
-                "near": float(-10 * np.log10(error)),
-                "left": float(picture[lit].mean() / sharp[lit].mean()),
-            }
+            around, left = np.mean((picture - sharp)[near] ** 2), float(picture[lit].mean() / sharp[lit].mean())
+            figures[way] = {"psnr": metrics.psnr(sharp, picture), "near": float(-10 * np.log10(around)), "left": left}
     row = {"image": name, "psf": kernel, "lamps": lamps, "stored": how, "clipped": float((g == 255).mean())}
     return row | {"ways": figures}, pictures
 
@@ -110,10 +106,8 @@ def picture(shown: dict[str, dict[str, np.ndarray]], rows: dict[str, dict[str, A
     sheet = Image.new("L", (len(ways) * (side + gap) - gap, 2 * (side + title)), 255)
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(13)
     for i, (lamps, pictures) in enumerate(shown.items()):
-        for j, way in enumerate(ways):
-            at = j * (side + gap), i * (side + title)
-            if way not in pictures:
-                continue
+        for way in [way for way in ways if way in pictures]:
+            at = ways.index(way) * (side + gap), i * (side + title)
             panel = Image.fromarray(np.rint(255 * pictures[way]).astype(np.uint8))
             sheet.paste(panel.resize((side, side), Image.Resampling.NEAREST), (at[0], at[1] + title))
             known = rows[lamps]["ways"].get(way)
@@ -144,6 +138,11 @@ def tables(r: dict[str, Any]) -> list[dict[str, Any]]:
         f"is grown by one pixel, and {left[1]:.0f} % where it is grown by the PSF: there is less ringing then, but "
         "little is left of the lamps."
     )
+    for method in ("auto", "tv"):
+        psnr = [(case["ways"][method]["psnr"], case["ways"][f"{method}, numbers"]["psnr"]) for case in r["cases"]]
+        gains = [found - numbers for found, numbers in psnr if found != numbers]
+        change = f"{min(gains):+.1f} to {max(gains):+.1f} dB, {sum(gains) / len(gains):+.1f} dB in the mean"
+        notes += f" Left to itself, `{method}` finds the curve in {len(gains)} of {len(psnr)} pictures: {change}."
     return [table(title, columns, rows, notes)]
 
 

@@ -316,7 +316,7 @@ def _visible(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata
         with suppress(ValueError):  # another shape, which the library rejects
             visible[np.broadcast_to(part, raw.shape)] = np.ma.masked
     if raw.dtype.kind == "f":
-        needed = "hide such pixels: --mask FILE, an image that is not black there, or --weights FILE, which is 0 there"
+        needed = "hide them: --mask FILE, not black there, or --weights FILE, 0 there (with --method auto, tv or alike)"
         check_finite(np.ma.filled(visible, 0), args.input, needed)
     return visible
 

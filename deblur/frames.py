@@ -20,7 +20,7 @@ from .operators.matrix import SPACES
 #: Slices of the frames and of the colours that are restored together.
 Part = tuple[slice, slice]
 ALL: Part = (slice(None), slice(None))
-_HIDE = "replace or hide them (mask=~numpy.isfinite(image); for the command a file that is not black there)"
+_HIDE = "replace or hide them (method='auto', mask=~numpy.isfinite(image); for the command a file not black there)"
 
 
 def min_float_dtype(dtype: Any) -> np.dtype:

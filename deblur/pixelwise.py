@@ -26,6 +26,9 @@ _TYPES = {"?": "bool", "f": "float", "d": "double", "F": "Complex<float>", "D": 
 _TYPES |= {"b": "signed char", "h": "short", "i": "int", "l": "long long", "q": "long long"}
 _TYPES |= {"B": "unsigned char", "H": "unsigned short", "I": "unsigned", "L": "unsigned long long"}
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "greater": ">", "less": "<", "equal": "=="}
+#: The operations that CUDA or pixelwise.cuh has, with their operands: c is a complex one, r a real one.
+_KNOWN = dict.fromkeys([*_SIGNS, "maximum", "minimum"], "rr") | {"log": "r", "sqrt": "r", "absolute": "r c"}
+_KNOWN |= {"add": "rr cc", "multiply": "rr rc cr cc", "divide": "rr cr", "where": "rr cc", "conjugate": "r c"}
 
 
 class Term(NDArrayOperatorsMixin):
@@ -40,11 +43,8 @@ class Term(NDArrayOperatorsMixin):
         self.lines.append(f"{self.name} = {_operand(value, self.dtype)};")
         self.changed = True
 
-    def astype(self, dtype: np.dtype) -> Term:
-        return Term(self.lines, dtype, _operand(self, dtype))
-
-    def __array_ufunc__(self, ufunc: np.ufunc, _method: str, *operands: Any, out: Sequence[Term] = ()) -> Term:
-        found = self._operation(ufunc, operands)
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, out: Sequence[Term] = ()) -> Term:
+        found = self._operation(ufunc if method == "__call__" else getattr(ufunc, method), operands)
         for term in out:
             term[...] = found
         return out[0] if out else found
@@ -55,14 +55,19 @@ class Term(NDArrayOperatorsMixin):
     def _operation(self, function: Callable, operands: Sequence[Any]) -> Term:
         """Add the statement of an operation, and return its result."""
         name = function.__name__
-        if name == "power":
+        if name == "power" and isinstance(operands[1], int) and operands[1] > 1:
             return functools.reduce(np.multiply, [operands[0]] * operands[1])
+        conditions, values = (operands[:1], operands[1:]) if name == "where" else ((), operands)
+        complexes = "".join("c" if isinstance(v, Term) and v.dtype.kind == "c" else "r" for v in values)
+        if complexes not in _KNOWN.get(name, "").split():
+            kinds = ", ".join(str(getattr(v, "dtype", v)) for v in operands)
+            raise TypeError(f"a kernel cannot compute {name} of {kinds}: write it with other operations")
         samples = [np.ones(1, v.dtype) if isinstance(v, Term) else v for v in operands]
-        conditions = 1 if name == "where" else 0
-        dtype = np.result_type(*samples[conditions:])
-        texts = [v.name for v in operands[:conditions]] + [_operand(v, dtype) for v in operands[conditions:]]
+        result = function(*samples).dtype
+        dtype = np.result_type(*samples[len(conditions) :], result)  # NumPy divides integers as floating-point numbers
+        texts = [condition.name for condition in conditions] + [_operand(v, dtype) for v in values]
         value = f" {_SIGNS[name]} ".join(texts) if name in _SIGNS else f"{name}({', '.join(texts)})"
-        return Term(self.lines, function(*samples).dtype, value)
+        return Term(self.lines, result, value)
 
 
 def _operand(value: Any, dtype: np.dtype) -> str:
@@ -70,38 +75,42 @@ def _operand(value: Any, dtype: np.dtype) -> str:
     kind = _TYPES[np.zeros((), dtype).real.dtype.char]
     if isinstance(value, Term):
         return value.name if dtype.kind == "c" else f"({kind}){value.name}"
-    return f"({kind})" + (float(value).hex() if math.isfinite(value) else "__longlong_as_double(0x7ff0000000000000ll)")
+    if math.isfinite(value):
+        return f"({kind}){float(value).hex()}"
+    return f"({kind})__longlong_as_double({int(np.float64(value).view(np.int64)):#x}ll)"
 
 
-def source(function: Callable, kinds: Sequence[str], axes: int) -> tuple[str, list[np.dtype]]:
-    """Return the text of a function's kernel, and the dtypes of its results.
+def source(function: Callable, kinds: Sequence[str], axes: int) -> tuple[str, list[np.dtype], list[int]]:
+    """Return the text of a function's kernel, the dtypes of its results, and which arguments it changes.
 
     `kinds` are the characters of the dtypes of all arguments, with a star for arrays. Without `axes`, the arrays are
     contiguous and have one shape; else each array has a distance of elements along each axis.
     """
 
-    def at(i: int) -> str:
+    def element(i: int) -> str:
         return f"p{i}[{' + '.join(f'at[{axis}] * p{i}_{axis}' for axis in range(axes)) or 'i'}]"
 
     lines: list[str] = []
-    terms = [Term(lines, np.dtype(kind[0]), at(i) if "*" in kind else f"p{i}") for i, kind in enumerate(kinds)]
+    terms = [Term(lines, np.dtype(kind[0]), element(i) if "*" in kind else f"p{i}") for i, kind in enumerate(kinds)]
     found = function(np, *terms)
     results = found if isinstance(found, tuple) else () if found is None else (found,)
-    written = [(i, term) for i, term in enumerate(terms) if term.changed] + [*enumerate(results, len(terms))]
-    lines += [f"{at(i)} = {term.name};" for i, term in written]
+    changed = [i for i, term in enumerate(terms) if term.changed]
+    lines += [f"{element(i)} = {terms[i].name};" for i in changed]
+    lines += [f"{element(i)} = {term.name};" for i, term in enumerate(results, len(terms))]
+    if axes:
+        sizes = ", ".join(f"n{axis}" for axis in range(axes))
+        lines.insert(0, f"const long long n[] = {{{sizes}}}; long long at[{axes}]; find(i, size, n, at);")
+
     kinds = [*kinds, *(term.dtype.char + "*" for term in results)]
     parameters = [f"{_TYPES[kind[0]]} {kind[1:]}p{i}" for i, kind in enumerate(kinds)]
-    if axes:
-        sizes = [f"n{axis}" for axis in range(axes)]
-        place = f"const long long n[] = {{{', '.join(sizes)}}}; long long at[{axes}]; find(i, size, n, at);"
-        lines.insert(0, place)
-        steps = [f"p{i}_{axis}" for i, kind in enumerate(kinds) if "*" in kind for axis in range(axes)]
-        parameters += [f"long long {name}" for name in sizes + steps]
+    parameters += [f"long long n{axis}" for axis in range(axes)]
+    arrays = [i for i, kind in enumerate(kinds) if "*" in kind]
+    parameters += [f"long long p{i}_{axis}" for i in arrays for axis in range(axes)]
     head = f"#define PARAMETERS {', '.join(parameters)}\n#define STATEMENTS {' '.join(lines)}\n"
-    return head + text_of("pixelwise.cuh"), [term.dtype for term in results]
+    return head + text_of("pixelwise.cuh"), [term.dtype for term in results], changed
 
 
-_kernels: dict[Any, tuple[Any, list[np.dtype], str]] = {}
+_kernels: dict[Any, tuple[Any, list[np.dtype], list[int], str]] = {}
 
 
 def record(dtype: np.dtype) -> list[tuple[str, str, int]]:
@@ -122,29 +131,29 @@ def recorded(dtype: np.dtype, name: str, kinds: str, axes: int) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _layout(*arrays: tuple[Shape, Shape, int]) -> tuple[Shape, list[list[int]]]:
-    """Return the shape that arrays broadcast to, the sizes of the fewest axes that describe them all, at least two, and
-    each array's distances along these axes, those of a new array last.
+    """Return the shape that arrays broadcast to, and the numbers by which a kernel finds their elements.
 
-    An array is given by its shape, its strides and the bytes of an element.
+    These are the sizes of the fewest axes that describe all arrays, at least two, and then each array's distances along
+    these axes, those of a new array last. An array is given by its shape, its strides and the bytes of an element.
     """
-    shape = np.broadcast_shapes(*(of_array for of_array, *_ in arrays))
-    whole = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    steps = []
-    for own, strides, item in (*arrays, (shape, whole, 1)):
-        step = [0 if n == 1 else stride // item for n, stride in zip(own, strides, strict=True)]
-        steps.append([0] * (len(shape) - len(own)) + step)
+    shape = np.broadcast_shapes(*(own for own, _, _ in arrays))
+    new = shape, tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape))), 1
+    distances = []
+    for own, strides, item in (*arrays, new):
+        within = [0 if n == 1 else stride // item for n, stride in zip(own, strides, strict=True)]
+        distances.append([0] * (len(shape) - len(own)) + within)
     axes: list[list[int]] = []  # the size and the distances of each axis, the last axis first
-    for n, *step in zip(*(x[::-1] for x in (shape, *steps)), strict=True):
-        if axes and all(a == axes[-1][0] * b for a, b in zip(step, axes[-1][1:], strict=True)):
-            axes[-1][0] *= n
-        elif n > 1:
-            axes.append([n, *step])
-    axes += [[1, *(0 for _ in steps)]] * (2 - len(axes))
-    return shape, [list(each) for each in zip(*axes[::-1], strict=True)]
+    for size, *outer in reversed([*zip(shape, *distances, strict=True)]):
+        if axes and outer == [axes[-1][0] * inner for inner in axes[-1][1:]]:
+            axes[-1][0] *= size  # in all arrays this axis continues the one within it
+        elif size > 1:
+            axes.append([size, *outer])
+    axes += [[1] + [0] * len(distances)] * (2 - len(axes))
+    return shape, [list(numbers) for numbers in zip(*reversed(axes), strict=True)]
 
 
 def pixelwise(function: Callable, *args: Any) -> Any:
-    """Return `function(np, *args)`, an operation on each pixel; on a GPU it runs as one kernel, but for float16.
+    """Return `function(np, *args)`, an operation on each pixel; on a GPU it runs as one kernel, unless it has float16.
 
     Parameters
     ----------
@@ -167,10 +176,12 @@ def pixelwise(function: Callable, *args: Any) -> Any:
     if key not in _kernels:
         if any(kind[0] not in _TYPES for kind in kinds):
             return function(cupy, *args)
-        text, dtypes = source(function, kinds, key[2])
+        text, dtypes, changed = source(function, kinds, key[2])
         name = f"{function.__module__}.{function.__qualname__}"
-        _kernels[key] = kernels.loaded(text, name).get_function("pixelwise"), dtypes, name
-    kernel, dtypes, _ = _kernels[key]
+        _kernels[key] = kernels.loaded(text, name).get_function("pixelwise"), dtypes, changed, name
+    kernel, dtypes, changed, name = _kernels[key]
+    if small := [i for i in changed if args[i].shape != shape]:
+        raise ValueError(f"argument {small[0]} of {name} has shape {args[small[0]].shape}, and its values {shape}")
     results = [cupy.empty(shape, dtype) for dtype in dtypes]
     steps = steps[:-1] + steps[-1:] * len(results)
     if size := math.prod(shape):

@@ -19,11 +19,10 @@ def package(ceilings, tmp_path):
     """A small repository, and its counts."""
     for folder in ("deblur", "cuda", "benchmarks", "tests", "docs"):
         (tmp_path / folder).mkdir()
-    for name in ("README.md", "CONTRIBUTING.md", "docs/page.md"):
-        (tmp_path / name).write_text("words\n")
-    (tmp_path / "cuda" / "a.cu").write_text("// one\nint x;\n")
-    (tmp_path / "tests" / "test_a.py").write_text("def test_a():\n    pass\n")
-    (tmp_path / "deblur" / "a.py").write_text('"""Text."""\n\nLIMIT = 3  # pixels\n')
+    texts = dict.fromkeys(("README.md", "CONTRIBUTING.md", "docs/page.md"), "words\n")
+    texts |= {"cuda/a.cu": "// one\nint x;\n", "tests/test_a.py": "def test_a():\n    pass\n"}
+    for name, text in (texts | {"deblur/a.py": '"""Text."""\n\nLIMIT = 3  # pixels\n'}).items():
+        (tmp_path / name).write_text(text)
     return tmp_path, ceilings.measured(tmp_path)
 
 
@@ -42,6 +41,7 @@ def with_parameters(count):
         ("deblur/b.py", with_parameters(8), {"code lines of deblur": 1, "functions with more than 7 parameters": 1}),
         ("deblur/b.py", "class A(NamedTuple):\n    x: int\n", {"code lines of deblur": 2, "record types": 1}),
         ("deblur/b.py", "#\n" * 9, {"lines of the longest file": 6}),
+        ("deblur/b.md", "nobody\n" + "\n" * 8, {"lines of the longest file": 6, "word: nobody|nobody's": 1}),
         ("cuda/b.cuh", "// comment\n", {"lines of cuda": 1}),
         ("benchmarks/b.py", "print(1)\n", {"code lines of benchmarks": 1}),
         ("tests/b.py", "x = 1\n", {"code lines of tests": 1}),

@@ -55,7 +55,7 @@ ODD = {
     "reconstruct f.tif -o o.tif --psf box:3 --time 3": "--time 3 is not in f.tif, which has 3 of them",
     "compare --image g.png --psf gaussian:3x3x3,1": "must be a non-empty 2-D array, not shape (3, 3, 3)",
     "reconstruct f.tif -o o.tif --psf gaussian:3x3x3,1": "f.tif has no axis Z, or an unknown axis: its axes are TYX",
-    "reconstruct q.tif -o o.tif --axis TZYX --psf delta:3x3x3": "for the command a file that is not black there",
+    "reconstruct q.tif -o o.tif --axis TZYX --psf delta:3x3x3": "for the command a file not black there",
     "reconstruct q.tif -o o.tif --psf gaussian:3x3x3,1": "its axes are QQYX, (2, 3)",
     "reconstruct f.tif -o o.tif --axis ZYX --psf gaussian:5x3x3,1 --boundary zero": "than the image (3 x 30 x 30)",
     "reconstruct g.png -o o.png --psf g.png": "the blurred picture itself; the PSF is the image of one point",

@@ -27,13 +27,10 @@ def counts(rng):
     return rng.integers(90, 4000, (2, 2, 6, 11, 10), np.uint16)
 
 
-def ome_settings(axes):
-    sizes = {f"PhysicalSize{a}": STEPS[a] for a in "XYZ"}
-    return {"axes": axes, **sizes, "TimeIncrement": 2e3, "TimeIncrementUnit": "ms", "Channel": {"Name": NAMES}}
-
-
 def write_ome(path, counts):
-    tifffile.imwrite(path, counts, metadata=ome_settings("TCZYX"))
+    settings = {"axes": "TCZYX", "TimeIncrement": 2e3, "TimeIncrementUnit": "ms", "Channel": {"Name": NAMES}}
+    settings |= {f"PhysicalSize{a}": STEPS[a] for a in "XYZ"}
+    tifffile.imwrite(path, counts, metadata=settings)
 
 
 def write_imagej(path, counts):

@@ -9,12 +9,13 @@ import types
 import zipfile
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 from refusals import refused
 
-from deblur import cuda_sources, kernels, launches
+from deblur import cuda_sources, kernels, launches, pixelwise
 from deblur.errors import NoGPUError
 from deblur.methods import METHODS
 
@@ -428,3 +429,30 @@ def test_dtype_other_than_the_two_is_refused(cupy):
 @pytest.mark.gpu
 def test_unknown_kernel_lists_the_known(demo, cupy):
     refused(ValueError, "no kernel 'other'.*scale", kernels.get, "demo", "other", np.float32)
+
+
+# ---------------------------------------------------------------- texts of operations on pixels
+
+
+def test_operations_that_a_kernel_lacks_are_refused_by_name():
+    for function, kinds, name in (
+        (lambda xp, x: xp.arctan2(x, 1), ["f*"], "arctan2 of float32, 1"),
+        (lambda xp, x: x**0.5, ["f*"], "power of float32, 0.5"),
+        (lambda xp, x, y: xp.add.outer(x, y), ["f*", "f*"], "outer of float32, float32"),
+        (lambda xp, z, x: x / z, ["F*", "f*"], "divide of float32, complex64"),
+    ):
+        refused(TypeError, name, pixelwise.source, function, kinds, 0)
+
+
+def test_numbers_in_a_kernel_are_those_of_numpy():
+    text = pixelwise.source(lambda xp, x: (x * xp.inf, x * -xp.inf, x * xp.nan, x / 2), ["i*"], 0)[0]
+    assert re.findall(r"_double\((\S+)ll\)", text) == ["0x7ff0000000000000", "-0x10000000000000", "0x7ff8000000000000"]
+    assert "(double)v0 / (double)0x1.0000000000000p+1" in text  # C++ would divide integers without a remainder
+
+
+def test_an_argument_that_a_kernel_changes_must_hold_the_values(monkeypatch):
+    changed = pixelwise.source(pixelwise.stored.__wrapped__, ["f*", "f*"], 0)[2]
+    known = MagicMock(__contains__=lambda *_: True, __getitem__=lambda *_: (None, [], changed, "stored"))
+    for name, fake in {"is_cupy": lambda x: True, "cupy": MagicMock(), "_kernels": known}.items():
+        monkeypatch.setattr(pixelwise, name, fake)
+    refused(ValueError, r"0 of stored.*\(1, 3\).*\(5, 3\)", pixelwise.stored, np.zeros((1, 3)), np.ones((5, 3)))

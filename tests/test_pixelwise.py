@@ -30,7 +30,7 @@ def run(function, values, xp, layout="whole"):
 
 
 def extremes(xp, x, y):
-    return xp.minimum(x, y), xp.maximum(x, y), xp.where(x < y, xp.inf, x)
+    return xp.minimum(x, y), xp.maximum(x, y), xp.where(x < y, xp.inf, x), xp.where(x < y, -xp.inf, y)
 
 
 @pytest.mark.parametrize("layout", PARTS)

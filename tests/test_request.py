@@ -14,7 +14,6 @@ from deblur.options import defaults
 G = np.full((8, 8), 0.5)
 PSF = np.ones((3, 3)) / 9
 ONES = np.ones((12, 12))
-BLUR = deblur.Blur(PSF, ONES.shape)
 CALLS = {
     "reconstruct": lambda **o: deblur.reconstruct(G, PSF, 1e-3, **o),
     "solve": lambda **o: deblur.solve(G, PSF, 1e-3, **o),

@@ -23,6 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_PARAMETERS = 7
+TEMPLATES = (".html", ".md", ".css", ".js")  # of text that the package writes
 NOT_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Counts = dict[str, int]
@@ -104,6 +105,7 @@ def counts(root: Path = ROOT) -> Counts:
         return sum(code_lines(path.read_text()) for path in files(root, folder, ".py"))
 
     cuda = files(root, "cuda", ".cu", ".cuh")
+    templates = [path.read_text() for path in files(root, "deblur", *TEMPLATES)]
     return {
         "code lines of deblur": sum(map(code_lines, package.values())),
         "lines of cuda": sum(path.read_text().count("\n") for path in cuda),
@@ -111,7 +113,7 @@ def counts(root: Path = ROOT) -> Counts:
         "code lines of tests": lines("tests"),
         "named numeric constants": sum(len(numeric_constants(tree)) for tree in trees),
         f"functions with more than {MAX_PARAMETERS} parameters": sum(len(long_signatures(tree)) for tree in trees),
-        "lines of the longest file": max(text.count("\n") for text in package.values()),
+        "lines of the longest file": max(text.count("\n") for text in (*package.values(), *templates)),
         "record types": sum(len(record_types(tree)) for tree in trees),
     }
 
@@ -124,7 +126,7 @@ def words() -> dict[str, str]:
 
 def prose(root: Path) -> Iterator[tuple[Path, int, str]]:
     """(file, line, text from there on): package, kernels, pages, and the names and docstrings of tests."""
-    sources = [*files(root, "deblur", ".py", ".html"), *files(root, "cuda", ".cu", ".cuh")]
+    sources = [*files(root, "deblur", ".py", *TEMPLATES), *files(root, "cuda", ".cu", ".cuh")]
     pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]
     for path in (*sources, *pages):
         yield path, 1, path.read_text()

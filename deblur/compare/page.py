@@ -111,14 +111,11 @@ def _panel(found: Comparison, case: Case, name: str) -> dict[str, Any]:
         restored, residual = (found.pictures.get(picture) for picture in names(row.key))
         if restored is None or row.method == "blurred":
             continue
-        same = next((group for group in groups if alike(pictures[group], restored)), None)
-        if same is not None:
-            groups[same].append(row)
-            continue
-        group = f"{name}-{len(groups) + 1}"
-        groups[group], pictures[group] = [row], restored
+        group = next((known for known in groups if alike(pictures[known], restored)), f"{name}-{len(groups) + 1}")
+        groups.setdefault(group, []).append(row)
+        pictures.setdefault(group, restored)
         if residual is not None:
-            pictures[f"{group}-residual"] = residual
+            pictures.setdefault(f"{group}-residual", residual)
     words, missing = {"refused": "cannot be used for this case", "failed": "ran and failed"}, dict[str, list[str]]()
     for row in rest:
         missing.setdefault(f"{words.get(row.status, row.status)}: {row.reason}", []).append(row.label)

@@ -171,6 +171,7 @@ def run(
     comparison = Comparison([], cases, how, [*earlier, session])
     if store:
         store.append(session=session)
+    report = progress or (lambda done, total, method: None)
     plan: list[tuple[Case, Entrant | None, bool]] = []
     for case in cases:
         plan += [(case, None, False), *((case, entrant, False) for entrant in entered)]
@@ -189,16 +190,14 @@ def run(
             key = hashlib.sha256(text.encode()).hexdigest()[:16]
             found = store.get(key) if store else None
             if not found:
-                if progress:
-                    progress(done, len(plan), name)
+                report(done, len(plan), name)
                 found = score(entrant, case, tasks[case.key], key, how, oracle) if entrant else baseline(case, key)
                 found[0].session = len(earlier)
                 if store:
                     store.add(*found)
             comparison.rows.append(found[0])
             comparison.pictures.update(found[1])
-        if progress:
-            progress(len(plan), len(plan), "")
+        report(len(plan), len(plan), "")
     except KeyboardInterrupt:
         comparison.complete = False
     return comparison

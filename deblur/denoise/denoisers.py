@@ -56,23 +56,20 @@ def repeated(denoiser: Callable[[Array, float], Array], like: Array) -> Callable
     if denoiser is not collaborative or not is_cupy(like):
         return denoiser
     groups = patches.Groups(like if like.ndim == 2 else like[..., 0])
-    return _Replayed(like, groups) if groups.captures else denoiser
+    if not groups.captures:
+        return denoiser
+    # The graph reads these arrays, and the tables of the groups.
+    variances, colours = cupy.empty(groups.side**2, np.float64), _colours(like)
+    replay = Repeated(lambda image: _collaborative(image, variances, colours, groups.of), 1)
 
-
-class _Replayed:
-    """`collaborative` for images of one shape, as a graph. The next call overwrites the result."""
-
-    def __init__(self, like: Array, groups: patches.Groups) -> None:
-        # The graph reads these arrays, and the tables of the groups.
-        variances, colours = cupy.empty(groups.side**2, np.float64), _colours(like)
-        self._variances = variances
-        self._replay = Repeated(lambda image: _collaborative(image, variances, colours, groups.of), 1)
-
-    def __call__(self, image: Array, sigma: float) -> Array:
+    def replayed(image: Array, sigma: float) -> Array:
+        """Return the filtered image, which the next call overwrites."""
         if not sigma > 0:
             return image.copy()
-        self._variances.fill(sigma**2)
-        return self._replay(image)
+        variances.fill(sigma**2)
+        return replay(image)
+
+    return replayed
 
 
 def _on_host(function: Callable[[np.ndarray, float], np.ndarray]) -> Callable[[Array, float], Array]:

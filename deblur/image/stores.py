@@ -148,20 +148,21 @@ def ome_attributes(metadata: Metadata, dtype: Any) -> dict[str, Any]:
     ----------
     .. [1] https://ngff.openmicroscopy.org/0.5/
     """
-    letters, kinds = f"{metadata.axes}YX", {"T": ("time", "second"), "C": ("channel", None)}
-    axes, scale = [], [metadata.spacing.get(letter) or 1.0 for letter in letters]
+    letters, axes = f"{metadata.axes}YX", []
     for letter in letters:
-        kind, unit = kinds.get(letter, ("space", "micrometer"))
-        known = {"unit": unit} if unit and metadata.spacing.get(letter) else {}
-        axes.append({"name": letter.lower(), "type": kind} | known)
-    moves = [{"type": "scale", "scale": scale}]
+        kind, unit = {"T": ("time", "second"), "C": ("channel", None)}.get(letter, ("space", "micrometer"))
+        axes.append({"name": letter.lower(), "type": kind})
+        if unit and metadata.spacing.get(letter):
+            axes[-1]["unit"] = unit
+    moves = [{"type": "scale", "scale": [metadata.spacing.get(letter) or 1.0 for letter in letters]}]
     scales = {"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": moves}]}
     if [axis["name"].upper() for axis in metadata.ngff.get("axes", [])] == [*letters]:
         scales = {name: value for name, value in metadata.ngff.items() if name != "version"}
-    said: dict[str, Any] = {"version": "0.5", "multiscales": [scales]}
+    ome: dict[str, Any] = {"version": "0.5", "multiscales": [scales]}
     if metadata.labels:
-        top = float(np.iinfo(dtype).max) if np.dtype(dtype).kind in "iu" else 1.0
-        shown = {"color": "FFFFFF", "window": {"start": 0.0, "min": 0.0, "end": top, "max": top}}
-        channels = zip(metadata.labels, metadata.channels or ({},) * len(metadata.labels), strict=True)
-        said["omero"] = {"channels": [{"label": name, **shown, **channel} for name, channel in channels]}
-    return {"ome": said}
+        largest = float(np.iinfo(dtype).max) if np.dtype(dtype).kind in "iu" else 1.0
+        window = {"start": 0.0, "min": 0.0, "end": largest, "max": largest}
+        given = metadata.channels or ({},) * len(metadata.labels)
+        channels = [{"label": label, "color": "FFFFFF", "window": window} for label in metadata.labels]
+        ome["omero"] = {"channels": [shown | channel for shown, channel in zip(channels, given, strict=True)]}
+    return {"ome": ome}

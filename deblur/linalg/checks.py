@@ -124,6 +124,11 @@ def indices(which: Any, size: int, name: str) -> np.ndarray:
     return unique
 
 
+def contiguous(a: Array) -> Array:
+    """Return `a`, copied if its strides do not suit BLAS."""
+    return a if a.flags.c_contiguous or a.flags.f_contiguous else a.copy()
+
+
 def column_major(a: Array) -> tuple[Array, bool]:
     """Return `a` in a form that LAPACK takes without a copy, and whether it is transposed: a C-ordered `a` is.
 

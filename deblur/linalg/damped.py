@@ -133,11 +133,10 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     .. [1] C. L. Lawson, R. J. Hanson, *Solving Least Squares Problems*, 1974, chapter 27.
     """
     sparse = hasattr(h, "tocsr")
-    h = h if sparse else as_real(h, "H")
+    h = h.tocsr() if sparse else as_real(h, "H")
     if h.ndim != 2 or 0 in h.shape:
         raise ValueError(f"H must be a non-empty matrix, not {type(h).__name__} of shape {h.shape}")
     lam = check_number(lam, "lam")
-    h = h.tocsr() if sparse else h
     values = h.data if sparse else h
     check_finite(values, "H")
     dtype = float_dtype(values)

@@ -37,7 +37,7 @@ from ..device import Array, asnumpy, blocks, get_xp
 from ..errors import check_callback, check_choice, check_count, check_number
 from ..norms import combined, largest, norms
 from ..vector_ops import Systems
-from .checks import as_rhs, as_system, check_pivots
+from .checks import as_rhs, as_system, check_pivots, contiguous
 from .krylov import cg
 from .triangular import substitute
 
@@ -139,18 +139,14 @@ def gauss_seidel(
     check_callback(callback, "callback", "sweep", "relative_residual")
     why = "Gauss-Seidel divides by the diagonal of the matrix, whose entry {}, counted from 0, is {:.3g}; "
     check_pivots(a.diagonal(), text=f"{why}reorder the equations, or use gauss_jordan_solve")
-    if x0 is None:
-        x = get_xp(a).zeros_like(b)
-    else:
-        x = as_rhs(x0, n, "x0", dtype=a.dtype, finite=check_finite).copy()
-        if x.shape != b.shape:
-            raise ValueError(f"x0 must have the shape of b, {b.shape}, not {x.shape}")
+    x = get_xp(a).zeros_like(b) if x0 is None else as_rhs(x0, n, "x0", dtype=a.dtype, finite=check_finite).copy()
+    if x.shape != b.shape:
+        raise ValueError(f"x0 must have the shape of b, {b.shape}, not {x.shape}")
     if b.size == 0:
         return x, GaussSeidelInfo(0, 0.0, "converged", "there is nothing to solve")
     if acceleration == "cg":
         _check_symmetric(a, eps**0.5)
-    if not (a.flags.c_contiguous or a.flags.f_contiguous):
-        a = a.copy()
+    a = contiguous(a)
 
     most = asnumpy(abs(get_xp(b).ascontiguousarray(b.T)).max(axis=-1))
     # A power of two for each column, near its largest entry; dividing by it keeps squares in range.

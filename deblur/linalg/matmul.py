@@ -10,7 +10,7 @@ import scipy
 from ..device import Array, get_xp
 from ..threads import symmetric_products
 from . import matmul_gpu
-from .checks import as_float, as_matrix, column_major
+from .checks import as_float, as_matrix, column_major, contiguous
 from .transpose import mirror_lower
 
 
@@ -56,7 +56,7 @@ def matmul(a: Any, b: Any, *, check_finite: bool = True) -> Array:
     if b.ndim not in (1, 2) or a.shape[1] != b.shape[0]:
         raise ValueError(f"a of shape {a.shape} and b of shape {b.shape} cannot be multiplied")
     dtype = np.result_type(a.dtype, b.dtype)
-    a, b = (_contiguous(x.astype(dtype, copy=False)) for x in (a, b))
+    a, b = (contiguous(x.astype(dtype, copy=False)) for x in (a, b))
     if xp is np or b.ndim == 1:
         return xp.matmul(a, b)
     return matmul_gpu.gemm(a, b, xp.empty((len(a), b.shape[1]), dtype))
@@ -88,7 +88,7 @@ def gram(a: Any, *, trans: bool = False, check_finite: bool = True) -> Array:
     xp, n = get_xp(a), a.shape[0 if trans else 1]
     if xp is not np:
         product = xp.empty((n, n), a.dtype)
-        a = _contiguous(a)
+        a = contiguous(a)
         left, right = (a, a.T) if trans else (a.T, a)
         matmul_gpu.gemm(left, right, product, lower_only=True)
         mirror_lower(product)
@@ -101,8 +101,3 @@ def gram(a: Any, *, trans: bool = False, check_finite: bool = True) -> Array:
         product = syrk(1.0, a, trans=trans == flipped, lower=True)
     mirror_lower(product)
     return product
-
-
-def _contiguous(x: Array) -> Array:
-    """Return `x`, copied if its strides do not suit BLAS."""
-    return x if x.flags.c_contiguous or x.flags.f_contiguous else x.copy()

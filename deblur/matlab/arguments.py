@@ -123,10 +123,10 @@ def from_double(x: Array, dtype: np.dtype) -> Array:
     return saturate(x, dtype)
 
 
-def as_image(img: Any, name: str) -> tuple[Array, Array, ModuleType]:
+def as_image(img: Any, name: str, classes: Sequence[str] = IMAGE_CLASSES) -> tuple[Array, Array, ModuleType]:
     """Return the checked image, the image as doubles (integers are scaled to [0, 1]), and its array module."""
     img = as_array(img, name)
-    check_class(img.dtype, name, IMAGE_CLASSES)
+    check_class(img.dtype, name, classes)
     check_finite(img, name)
     return img, im2double(img), get_xp(img)
 
@@ -137,7 +137,8 @@ def as_like(value: Any, name: str, image: Array) -> Array:
     if a.size == 1:
         a = get_xp(image).full(image.shape, float(a.item()))
     if a.shape != image.shape or bool((a < 0).any()):
-        raise ValueError(f"{name} must be a number >= 0, or an array of them of the image's shape {image.shape}")
+        wrong = f"of shape {a.shape}" if a.shape != image.shape else f"with {float(a.min()):g}"
+        raise ValueError(f"{name} must be a number >= 0, or an array of them of shape {image.shape}, not one {wrong}")
     return a
 
 

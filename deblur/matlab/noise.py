@@ -83,11 +83,10 @@ def imnoise(
     if kind == "localvar" and not parameters:
         raise ValueError("imnoise 'localvar' needs var_local, or intensity_map and var_local")
     values = [*parameters, *list(defaults.values())[len(parameters) :]]
-    a, x, xp = arguments.as_image(img, "img")
-    dtype, x = a.dtype, asnumpy(x).clip(0, 1)
-    if kind == "poisson":  # a signed value is not a count, so MATLAB has no Poisson noise for int16
-        arguments.check_class(dtype, "img", tuple(_POISSON_SCALE))
-    rng = generator(seed)
+    # A signed value is not a count, so MATLAB has no Poisson noise for int16.
+    classes = tuple(_POISSON_SCALE) if kind == "poisson" else arguments.IMAGE_CLASSES
+    a, x, xp = arguments.as_image(img, "img", classes)
+    dtype, x, rng = a.dtype, asnumpy(x).clip(0, 1), generator(seed)
     if kind == "gaussian":
         mean, variance = arguments.as_scalar(values[0], "m"), arguments.as_scalar(values[1], "var_gauss", 0)
         x = with_noise(x + mean, "gaussian", math.sqrt(variance), rng)

@@ -221,6 +221,6 @@ def transfer(edge: Edge, unit: float) -> dict[str, Any]:
     mtf = mtf / mtf[0] / np.maximum(np.sinc(2 * step * frequency), 0.1)  # without the MTF of the central difference
     i = int(np.argmax(mtf < 0.5))  # 0 if there is none
     mtf50 = float(np.interp(0.5, mtf[[i, i - 1]], frequency[[i, i - 1]])) if i else math.nan
-    line, low = line / max(float(line.sum() * step), np.finfo(float).tiny), frequency <= 1
+    line = line / max(float(line.sum() * step), np.finfo(float).tiny)
     found = {"mtf50": mtf50, "distance": t, "edge_spread": spread * unit, "line_spread": line}
-    return found | {"frequency": frequency[low], "mtf": mtf[low]}
+    return found | {"frequency": frequency[frequency <= 1], "mtf": mtf[frequency <= 1]}

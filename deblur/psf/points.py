@@ -168,7 +168,7 @@ class _Field:
         window = placed(np.ones(shape), large)
         core = radii(large) <= 2.5 * self.scale
         flux, level = np.maximum((stamps * core).sum(axis=axes), self.noise), np.zeros(len(at))
-        back = shift(stamps, own - at) / _each(flux, axes)
+        back = shift(stamps, own - at) / np.expand_dims(flux, axes)
         psf = np.maximum(np.median(back[good], axis=0), 0) * window
         _check_light(psf.sum(), len(own))
         psf = unit_sum(psf)
@@ -177,10 +177,10 @@ class _Field:
             for _ in range(2 if turn < 2 else 1):
                 at = np.clip(at, 0, np.array(self.above.shape) - 1.0)
                 own = np.rint(at)
-                fitted = shift(psfs, at - own) * _each(flux, axes)
+                fitted = shift(psfs, at - own) * np.expand_dims(flux, axes)
                 stamps = _cut(self.above - _rendered(fitted, own, self.above.shape), own, large) + fitted
                 at, flux, level = _gauss_newton(stamps, psfs, at, own, flux, level)
-            back = shift(stamps - _each(level, axes), own - at) / _each(flux, axes)
+            back = shift(stamps - np.expand_dims(level, axes), own - at) / np.expand_dims(flux, axes)
             odd = self._odd(back, psfs, flux, good)
             if turn in (1, 2) and odd.any():
                 left_out["of another shape, or blended"] += int(odd.sum())
@@ -193,11 +193,11 @@ class _Field:
             away = np.stack([(clear * line).sum(axis=axes) / weight for line in coordinates(large)], axis=1)
             psfs = shift(psfs, -away) * window
             total = psfs.sum(axis=axes)
-            psfs, flux, at = psfs / _each(total, axes), flux * total, at + away
+            psfs, flux, at = psfs / np.expand_dims(total, axes), flux * total, at + away
             psf = np.average(psfs[good], axis=0, weights=mean.weights)
         # The PSF of a wide-field microscope has light everywhere in a volume, so the slope need not be significant.
         level = level - flux * _pedestal(flux[good], level[good], 3.0 if len(axes) == 2 else 0.0)
-        stamps = ((stamps - _each(level, axes)) / _each(flux, axes))[good]
+        stamps = ((stamps - np.expand_dims(level, axes)) / np.expand_dims(flux, axes))[good]
         at, own, flux = at[good], own[good], flux[good]
         back = shift(stamps, own - at)
         if width(psf) < 4 and len(axes) == 2:  # a wider PSF is well sampled
@@ -282,18 +282,13 @@ def _listed(left_out: dict[str, int]) -> str:
     return ", ".join(f"{n} {why}" for why, n in left_out.items() if n) or "none"
 
 
-def _each(values: np.ndarray, axes: Shape) -> np.ndarray:
-    """Return values (k,) of sources in a shape that broadcasts with their stamps, whose own axes are `axes`."""
-    return np.expand_dims(values, axes)
-
-
 def _pixels(own: np.ndarray, shape: Shape, frame: Shape) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Return the indices of the pixels of stamps in an image, clipped to its frame, and which of them are inside (k, m,
     n).
 
     The indices are arrays that broadcast, such as rows (k, m, 1) and columns (k, 1, n).
     """
-    places = _each(own.T.astype(int), tuple(range(2, own.shape[1] + 2)))
+    places = np.expand_dims(own.T.astype(int), tuple(range(2, own.shape[1] + 2)))
     at = [place + line for place, line in zip(places, coordinates(shape), strict=True)]
     clipped = tuple(np.clip(line, 0, n - 1) for line, n in zip(at, frame, strict=True))
     return clipped, functools.reduce(np.logical_and, map(np.equal, at, clipped))
@@ -384,14 +379,14 @@ def _robust_mean(stamps: np.ndarray, differing: np.ndarray, noise: np.ndarray, l
     variance = np.maximum(np.mean((same - middle) ** 2, axis=axes), floor)
     kept = np.ones(same.shape, bool)
     if k > 4:
-        z = np.abs(same - middle) / _each(np.sqrt(variance), axes)
+        z = np.abs(same - middle) / np.expand_dims(np.sqrt(variance), axes)
         kept = z <= 5 * np.maximum(np.median(z, axis=0) / 0.6745, 0.5)
     weights = 1 / variance
-    w = kept * _each(weights, axes)
+    w = kept * np.expand_dims(weights, axes)
     total = w.sum(axis=0)
     mean = (w * same).sum(axis=0) / total
     scatter = (w**2 * (same - mean) ** 2).sum(axis=0) / total**2 * k / (k - 1)
-    white = 1 / (kept / _each(floor, axes)).sum(axis=0)
+    white = 1 / (kept / np.expand_dims(floor, axes)).sum(axis=0)
     stamps = np.where(kept, stamps, mean + differing)
     return MeanPSF(mean, np.maximum(scatter, white), stamps, weights / weights.sum())
 

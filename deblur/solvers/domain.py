@@ -113,7 +113,9 @@ class Domain(Protocol):
     def symbol(self, kind: str) -> Array:
         """Return Σ|L|² in frequency, for differences of a kind."""
         total = _sum(*self.squares)
-        return combined(total, by=total) if ORDER[kind] == 2 else total if ORDER[kind] else total**0
+        if ORDER[kind] == 0:
+            return total**0
+        return total if ORDER[kind] == 1 else combined(total, by=total)
 
     def _measure(self, shape: Sequence[int], wraps: bool, device: Device) -> None:
         self.shape = tuple(shape)

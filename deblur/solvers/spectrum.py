@@ -108,7 +108,10 @@ class SpectralFactor(Direct):
 
 
 def memory(problem: Problem) -> tuple[float, ...]:
-    """Return the bytes of a spectrum, unless it is that of H, and a filter, of what gives them, and of coefficients."""
+    """Return the bytes of three parts: spectrum and filter, what both are computed from, and the images' coefficients.
+
+    The first part has no spectrum if the boundary wraps, since H keeps it, and no filter if the formula is "hht".
+    """
     image = problem.sizes[0]
     return (2 - (problem.formula == "hht") - problem.blur.boundary.wraps) * image, 2 * image, 2 * image * problem.frames
 

@@ -159,7 +159,7 @@ def fitted_spectrum(g: Array, psf: np.ndarray) -> tuple[Cells, np.ndarray] | Non
 
 
 def left_by(blur: Blur, g: Array, error: float) -> float:
-    """Return the standard deviation of what an error ε of the PSF leaves of frames, as `NoiseModel.left` defines it.
+    """Return the standard deviation of what an error ε of the PSF leaves unexplained in frames; see `NoiseModel.left`.
 
     The scene is estimated as the linear formula does with λ = ε², in which noise counts as at most half of itself.
     """

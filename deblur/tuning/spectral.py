@@ -307,9 +307,9 @@ def linear_choice(
     """
     automatic, blur = rule == "auto", operator.shift_invariant
     rule, quick = ("gcv", True) if automatic else (rule, quick)
-    level, source = (None, "not used") if noise is None or not RULES[rule].noise else (float(noise), "given")
-    if RULES[rule].noise and noise is None:
-        level, source = estimate_noise(g, axes=g.ndim - 1), "estimated"
+    level, source = None, "not used"
+    if RULES[rule].noise:
+        level, source = (estimate_noise(g, axes=g.ndim - 1), "estimated") if noise is None else (float(noise), "given")
     with all_cores():
         if quick and norm == "scene" and operator.boundary.open:
             if automatic and (choice := from_spectrum(operator, g, bounds or RANGE_ITERATIVE)[0]):

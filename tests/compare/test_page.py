@@ -19,8 +19,6 @@ from deblur.compare import Comparison, Row, Settings, make_cases, tables
 from deblur.compare.page import LEVELS, encode, quality_against_time
 from deblur.compare.store import as_8_bit
 
-VOID = {"meta", "img", "input", "br"}
-
 
 class Page(HTMLParser):
     """Checks that tags nest, and gathers attributes."""
@@ -35,7 +33,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
         self.ids += [value for name, value in attrs if name == "id"]
-        if tag not in VOID:
+        if tag not in {"meta", "img", "input", "br"}:
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):

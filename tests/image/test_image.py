@@ -267,15 +267,11 @@ def png(rows, width, depth, colour_type, *, height=None, interlace=0, filtered=F
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
-def deep_colours():
-    """What tests/data/rgb16.png (without the last) and rgba16.png hold; libpng wrote them."""
+def test_deep_colour_png_keeps_every_bit():
+    # What tests/data/rgb16.png (without the last) and rgba16.png hold; libpng wrote them.
     y, x = np.mgrid[:12, :10].astype(np.int64)
     samples = [y * 5000 + x * 37, x * 6000 + y, (x * y * 599 + y**3 * 77) % 65536, 40000 + x * y * 100]
-    return np.stack(samples, axis=-1).astype(np.uint16)
-
-
-def test_deep_colour_png_keeps_every_bit():
-    expected = deep_colours()
+    expected = np.stack(samples, axis=-1).astype(np.uint16)
     np.testing.assert_array_equal(image.read(DATA / "rgb16.png", as_float=False), expected[..., :3])
     pixels, found = image.read_with_metadata(DATA / "rgba16.png")
     np.testing.assert_array_equal(pixels, expected[..., :3])

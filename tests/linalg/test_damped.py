@@ -74,8 +74,7 @@ def test_damped_keeps_the_accuracy_that_normal_equations_lose(rng):
 
 def test_damped_band_stays_a_band(rng):
     h = blur_matrix(20, 20, rng.random((3, 3)))
-    half_bandwidth = 20 + 1  # one row of pixels and one pixel
-    assert damped_qr(h, 1e-2).r.shape == (2 * half_bandwidth + 1, 400)
+    assert damped_qr(h, 1e-2).r.shape == (2 * (20 + 1) + 1, 400)  # half its bandwidth is a row of pixels and one pixel
 
 
 def test_damped_float32(xp, rng):

@@ -51,8 +51,7 @@ def test_product_of_views(cupy, rng, engine, dtype, transa, transb):
         bound = allowed(a, b, k, dtype, factor_of(engine, k))
         for alpha, beta in ((1.0, 0.0), (-0.5, 1.0), (2.0, -0.25)):
             frame, c = in_a_frame(cupy, old if beta else cupy.full_like(old, np.nan))
-            returned = matmul_gpu.gemm(a_view, b_view, c, alpha, beta, engine=engine)
-            assert returned is c
+            assert matmul_gpu.gemm(a_view, b_view, c, alpha, beta, engine=engine) is c
             want = alpha * exact + (beta * old.astype(np.float64) if beta else 0)
             slack = abs(alpha) * bound + 2 * EPS[dtype] * abs(beta * old.astype(np.float64))
             assert bool((abs(c - want) <= slack + EPS[dtype] * abs(want)).all()), (m, n, k, alpha, beta)

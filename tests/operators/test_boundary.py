@@ -16,7 +16,6 @@ from deblur.solvers.dense import Dense
 
 EDGE = Nearest("edge")  # as NumPy's pad has it with this mode
 ALL = [*BOUNDARIES.values(), EDGE]
-SHAPES = [(9, 11), (5, 1), (8, 30)]
 
 
 @pytest.mark.parametrize("boundary", ALL)

@@ -41,12 +41,6 @@ def bilinear(grid, shape, row, column):
     return sum(a * b * grid[i, j] for i, a in at[0] for j, b in at[1])
 
 
-def row_by_row(psf_at, shape, boundary):
-    """H with each row that of the blur by the PSF at its pixel."""
-    blurs = (Blur(psf_at(*at), shape, boundary) for at in np.ndindex(shape))
-    return np.array([blur.to_dense()[row] for row, blur in enumerate(blurs)])
-
-
 def to_dense(operator):
     return operator.matmat(np.eye(operator.shape[1]))
 
@@ -55,7 +49,8 @@ def to_dense(operator):
 def test_each_pixel_sees_the_scene_through_its_own_psf(rng, boundary):
     shape, grid = (9, 8), psfs_like(rng, 2, 3)
     blur = VaryingBlur(grid, shape, boundary)
-    expected = row_by_row(lambda i, j: bilinear(grid, shape, i, j), shape, boundary)
+    blurs = (Blur(bilinear(grid, shape, i, j), shape, boundary) for i, j in np.ndindex(shape))
+    expected = np.array([each.to_dense()[row] for row, each in enumerate(blurs)])  # each row by the PSF at its pixel
     np.testing.assert_allclose(to_dense(blur), expected, atol=1e-14)
     np.testing.assert_allclose(blur.psf_at(3, 5), bilinear(grid, shape, 3, 5), atol=1e-15)
     assert blur.terms == 6

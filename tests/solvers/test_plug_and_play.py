@@ -50,8 +50,7 @@ def test_plug_and_play_beats_the_blurred_image(rng, boundary):
     scene = solve(problem_of(blur, "denoiser", 2e-4, denoiser=denoiser, bounds=(0.0, 1.0)), g[None, None]).scene
     assert scene.min() >= 0
     assert scene.max() <= 1
-    gain = psnr(truth, scene[0, 0][blur.crop]) - psnr(truth, g)
-    assert gain >= 1.0
+    assert psnr(truth, scene[0, 0][blur.crop]) - psnr(truth, g) >= 1.0
 
 
 def test_a_denoiser_sees_colour_last_and_must_keep_its_promises(rng):

@@ -315,9 +315,7 @@ def test_a_boundary_that_may_not_fit_is_measured_with_its_edges(boundary):
 
 
 def test_a_constant_image_gets_a_finite_lambda():
-    blur = Blur(PSF, (32, 32), "unknown")
-    choice = tune("tv", pose(blur, "tv"), np.full((1, 1, 32, 32), 0.4))
-    assert 0 < choice.lam < math.inf
+    assert 0 < tune("tv", pose(Blur(PSF, (32, 32), "unknown"), "tv"), np.full((1, 1, 32, 32), 0.4)).lam < math.inf
 
 
 def test_the_collaborative_filter_is_tuned_by_its_pilot():

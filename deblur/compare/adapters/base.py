@@ -144,8 +144,7 @@ class Entrant:
         inside = tuple(slice(w, w + n) for w, n in zip(widths, task.shape, strict=True))
 
         def solver(g: np.ndarray) -> Answer:
-            if self.light:
-                g = np.maximum(g, 0)
+            g = np.maximum(g, 0) if self.light else g
             planes = np.moveaxis(np.atleast_3d(g), -1, 0)
             padded = [np.pad(plane, [(w, w) for w in widths], mode="symmetric") for plane in planes]
             restored = np.stack([channel(plane)[inside] for plane in padded], axis=-1)

@@ -19,15 +19,13 @@ def entrants() -> list[Entrant]:
         package, restore=_richardson_lucy, setting=Setting(50, reason="scikit-image's own number of iterations"),
         parameter="iterations", search=(1, 300), whole=True, light=True,
     )  # fmt: skip
-    unsupervised = partial(
-        package, restore=_unsupervised, setting=Setting(None, "automatic", "it estimates its own parameters")
-    )
     same = "the same on a picture mirrored at its borders"
     return [
         wiener("skimage-wiener", summary="Wiener-Hunt filter with a Laplacian", own_boundary="periodic"),
         wiener("skimage-wiener-padded", summary=same, own_boundary="reflect", padded=True),
-        unsupervised(
+        package(
             "skimage-unsupervised-wiener", summary="Wiener-Hunt filter that draws its parameters (Gibbs sampler)",
+            restore=_unsupervised, setting=Setting(None, "automatic", "it estimates its own parameters"),
             own_boundary="periodic",
         ),
         lucy("skimage-richardson-lucy", summary="Richardson-Lucy iteration", own_boundary="zero"),
