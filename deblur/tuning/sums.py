@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 
 from .. import kernels
-from ..device import Array, Device, asnumpy, cupy, is_cupy
+from ..device import Array, Device, asnumpy, blocks, cupy, is_cupy
 from ..norms import largest_bits
 from ..operators.blur import Blur
 from ..operators.operator import Operator
@@ -181,27 +181,36 @@ class FilterSums:
         return (x1 * y2 - x2 * y1) / (x1 * x1 + y1 * y1) ** 1.5
 
 
-def _gathered(s2: Array, power: Array, count: Array | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _gathered(
+    s2: Array, power: Array, count: Array | None = None, roots: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return σ², power and counts on the host; long lists in bins of relative width `_BIN`.
 
-    Each entry represents `count` singular values, one by default.
+    Each entry represents `count` singular values, one by default. If `roots`, the arrays are those of σ and of the
+    moduli of each frame's coefficients. On the host, float64 squares of a block at a time are enough.
     """
+
+    def squared(s2: Array, power: Array) -> tuple[Array, Array]:
+        s2, power = (x.astype(np.float64, copy=False) for x in (s2, power))
+        return (s2**2, (power**2).sum(axis=0)) if roots else (s2, power)
+
     if count is None and s2.size <= _EXACT:
-        s2, power = (asnumpy(x).ravel().astype(np.float64) for x in (s2, power))
+        s2, power = (x.ravel() for x in squared(asnumpy(s2), asnumpy(power)))
         order = np.argsort(-s2, kind="stable")
         return s2[order], power[order], np.ones(s2.size)
     bins = int(math.log(1 / _LEAST) / _BIN)
     if is_cupy(s2):
-        counts, values, powers = _binned_on_gpu(s2, power, count, bins)
+        found = _binned_on_gpu(*squared(s2, power), count, bins)
     else:
-        s2, power = (x.ravel().astype(np.float64) for x in (s2, power))
-        weights = np.ones(s2.size) if count is None else count.ravel().astype(np.float64)
-        top = float(s2.max())
-        where = np.log(np.maximum(s2, top * _LEAST) * (1 / top)) * (-1 / _BIN)
-        where = np.clip(where.astype(np.int64), 0, bins)
-        counts, values, powers = (
-            np.bincount(where, weights=x, minlength=bins + 1) for x in (weights, weights * s2, weights * power)
-        )
+        found, top = np.zeros((3, bins + 1)), float(s2.max()) ** (1 + roots)
+        s2, power = s2.ravel(), power.reshape(*power.shape[: power.ndim - s2.ndim], -1)
+        for at in blocks(s2.size, _EXACT):
+            values, powers = squared(s2[at], power[..., at])
+            weights = np.ones(values.size) if count is None else count.ravel()[at]
+            where = np.log(np.maximum(values, top * _LEAST) * (1 / top)) * (-1 / _BIN)
+            where = np.clip(where.astype(np.int64), 0, bins)
+            found += [np.bincount(where, x, bins + 1) for x in (weights, weights * values, weights * powers)]
+    counts, values, powers = found
     some = counts > 0
     return values[some] / counts[some], powers[some], counts[some]
 
@@ -244,16 +253,12 @@ def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
     if found is not None:
         spectrum, name = found
         s, c = spectrum.singular_values, spectrum.coefficients(g)
-        if len(g) == 1 and g.size <= _EXACT:  # so few values are gathered on the host
-            s, c = asnumpy(s), asnumpy(c)
-        s2, power = s.astype(np.float64) ** 2, (c.astype(np.float64) ** 2).sum(axis=0)
     elif blur is not None and g[0].size <= _DENSE:
         u, s, _ = np.linalg.svd(blur.to_dense(), full_matrices=False)
-        s2, name = s * s, "the singular values of the matrix"
-        power = ((u.T @ asnumpy(g).reshape(len(g), -1).T.astype(np.float64)) ** 2).sum(axis=1)
+        c, name = asnumpy(g).reshape(len(g), -1).astype(np.float64) @ u, "the singular values of the matrix"
     else:
         return None
-    values, power, counts = _gathered(s2, power)
+    values, power, counts = _gathered(s, c, roots=True)
     return FilterSums(values, power, values, counts, len(g), name)
 
 
