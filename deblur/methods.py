@@ -135,10 +135,12 @@ class Method:
         return problem if lost <= MOST else replace(problem, dtype=FLOAT64)
 
     def memory(self, problem: Problem) -> float:
-        """Return the largest number of bytes that set-up, solve and verification need at the same time."""
+        """Return the largest number of bytes that the choice of λ by a rule, set-up, solve and verification need."""
         carried = self.carried(problem)
         needed = self._solver.memory(carried.linear_form)
-        return linear_peak(carried, needed) if self.linear else peak(needed)
+        if self.linear:
+            return linear_peak(carried, needed)
+        return max(peak(needed), import_module("deblur.tuning.select").memory(problem) if problem.searched else 0.0)
 
     def prepare(self, problem: Problem, asynchronous: bool = False) -> Factor:
         """Return all data that do not depend on the image. If `asynchronous`, the caller must `synchronize` them."""
@@ -284,12 +286,10 @@ def choose(problem: Problem, memory: int | None = None) -> Choice:
     serving, refused, short = [], {}, []
     for name in _by_structure(problem, [m.name for m in rows]):
         row = METHODS[name]
-        reason = row.refuses(problem)
-        if reason is None:
-            needed = row.memory(replace(problem, frames=some) if row.linear else problem)
-            if needed > free:
-                reason = f"it takes {format_bytes(needed)} and {format_bytes(free)} are free"
-                short.append(needed)
+        part = replace(problem, frames=some) if row.linear else problem
+        if (reason := row.refuses(problem)) is None and (needed := row.memory(part)) > free:
+            reason = f"it takes {format_bytes(needed)} and {format_bytes(free)} are free"
+            short.append(needed)
         if reason is None:
             serving.append(name)
         else:
