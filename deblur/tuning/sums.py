@@ -245,10 +245,11 @@ def _decomposition(operator: Operator, dtype: np.dtype, device: Device) -> tuple
 
 def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
     """Return the sums of an operator with an affordable decomposition, else None."""
-    found = _decomposition(operator, np.dtype(g.dtype), Device.of(g))
-    if found is not None:
+    if (found := _decomposition(operator, np.dtype(g.dtype), Device.of(g))) is not None:
         spectrum, name = found
-        s, c = spectrum.singular_values, spectrum.coefficients(g)
+        s = spectrum.singular_values
+        # On the host, one frame after the other takes less memory.
+        c = spectrum.coefficients(g) if is_cupy(g) else reduce(np.hypot, map(spectrum.coefficients, g))[None]
     elif (blur := operator.shift_invariant) is not None and g[0].size <= _DENSE:
         u, s, _ = np.linalg.svd(blur.to_dense(), full_matrices=False)
         c, name = asnumpy(g).reshape(len(g), -1).astype(np.float64) @ u, "the singular values of the matrix"
