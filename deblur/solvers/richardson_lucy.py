@@ -120,12 +120,12 @@ def memory(problem: Problem) -> tuple[float, ...]:
     final = max(final + (count - colours) * (scene + (1.2 if gpu else 5.2) * image), count * (scene + 6 * image) + kept)
     both, sides = 2 * colours * pairs_of(colours * image / size), watched_sides(problem.operator.mean_blur.psf)
     part = posed(replace(problem, frames=both), sides, interior=True, most=2 if axes == 3 else None)
-    frames, pixels = part.frames, part.sizes[0] / size
+    frames, seen = part.frames, math.prod(map(min, problem.operator.image_shape, sides))
     # Windows have their own weights, beside both images and the spectrum of H.
     found = run(part, frames) + (frames > both) * (frames * part.sizes[0] + both * image + kept)
     # The scenes of earlier iterations: those since half of the best one, each a tenth later.
     earlier = min(11.0, 1.5 * (problem.stop.max_iterations or 1000) + 4)
-    earlier *= frames * min(pixels, math.prod(sides)) / watched_step(frames * pixels, axes) ** axes
+    earlier *= frames * seen / watched_step(frames * part.sizes[0] / size, axes) ** axes
     found += earlier * size + count * image
     # The noise is measured in overlapping or sampled blocks of a plane, in float64 with their spectra.
     noise = min(4 * math.prod(problem.operator.image_shape[-2:]), 1 << 22) * 16 * (problem.noise is None) + both * image
