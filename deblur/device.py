@@ -390,12 +390,11 @@ def free_memory(xp: ModuleType) -> int:
         free, _total = xp.cuda.runtime.memGetInfo()
         return int(free + xp.get_default_memory_pool().free_bytes())
     free = 4 << 30
-    try:
-        with open("/proc/meminfo") as f:
-            free = next((int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable:")), free)
-    except OSError:
-        if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-            free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    with suppress(AttributeError, OSError, ValueError):  # a system without these figures
+        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    with suppress(OSError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), free)
     with suppress(OSError, ValueError):  # no control group, or "max"
         limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
         free = min(free, limit - used)
@@ -403,8 +402,7 @@ def free_memory(xp: ModuleType) -> int:
         import resource
 
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        with open("/proc/self/statm") as f:
-            used = int(f.read().split()[0]) * resource.getpagesize()
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         free = min(free, limit - used) if limit != resource.RLIM_INFINITY else free
     return max(free, 0)
 

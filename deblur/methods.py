@@ -127,18 +127,21 @@ class Method:
         """
         if not self.linear or problem.dtype == FLOAT64:
             return problem
-        operator = problem.operator
+        operator, blur = problem.operator, problem.operator.shift_invariant
         condition = (operator.boundary.weight * operator.norm_bound) ** 2 / (problem.lam or math.nan)
-        blur = operator.shift_invariant
         root = self.orthogonal and blur is not None and (problem.formula == "tikhonov" or blur.normal)
         lost = float(np.finfo(problem.dtype).eps) * (condition**0.5 if root else condition)
         return problem if lost <= MOST else replace(problem, dtype=FLOAT64)
 
     def memory(self, problem: Problem) -> float:
-        """Return the largest number of bytes that set-up, solve and verification need at the same time."""
-        carried = self.carried(problem)
+        """Return the bytes at the peak of a search for λ, set-up, solve and verification, with results before them."""
+        most = max(1, together(problem.device) // math.prod(problem.operator.image_shape))
+        turns = self.linear and problem.operator.shift_invariant is not None and problem.frames > most
+        carried = self.carried(replace(problem, frames=most) if turns else problem)
         needed = self._solver.memory(carried.linear_form)
-        return linear_peak(carried, needed) if self.linear else peak(needed)
+        if self.linear:
+            return linear_peak(carried, needed) + turns * 2 * problem.frames * problem.sizes[0]
+        return max(peak(needed), import_module("deblur.tuning.select").memory(problem) if problem.searched else 0.0)
 
     def prepare(self, problem: Problem) -> Factor:
         """Return all data that do not depend on the image."""
@@ -278,12 +281,10 @@ def choose(problem: Problem, memory: int | None = None) -> Choice:
     serving, refused, short = [], {}, []
     for name in _by_structure(problem, [m.name for m in rows]):
         row = METHODS[name]
-        reason = row.refuses(problem)
-        if reason is None:
-            needed = row.memory(replace(problem, frames=some) if row.linear else problem)
-            if needed > free:
-                reason = f"it takes {format_bytes(needed)} and {format_bytes(free)} are free"
-                short.append(needed)
+        part = replace(problem, frames=some) if row.linear else problem
+        if (reason := row.refuses(problem)) is None and (needed := row.memory(part)) > free:
+            reason = f"it takes {format_bytes(needed)} and {format_bytes(free)} are free"
+            short.append(needed)
         if reason is None:
             serving.append(name)
         else:
@@ -318,8 +319,7 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
     blur = problem.operator.shift_invariant
     if blur is None:
         return names
-    gpu = problem.device.gpu is not None
-    pixels, axes = math.prod(blur.image_shape), problem.axes
+    gpu, pixels, axes = problem.device.gpu is not None, math.prod(blur.image_shape), problem.axes
     side = math.sqrt(pixels) if axes == 2 else pixels ** (1 / axes)
     # On a GPU the longer side of the PSF counts, since the choice was fitted that way.
     lines = (max(blur.psf.shape) if gpu else blur.psf.shape[int(np.argmax(blur.image_shape))]) - 1

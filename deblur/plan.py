@@ -71,7 +71,8 @@ class NormalizedImage:
     """
 
     def __init__(self, request: Request, frames: Frames, kept: NoiseModel | None = None) -> None:
-        problem = replace(request.problem, dtype=frames.dtype, frames=frames.count)
+        searched = isinstance(request.lam, str)
+        problem = replace(request.problem, dtype=frames.dtype, frames=frames.count, searched=searched)
         seen, g, weights, weight = frames.extremes, None, None, 1.0
         given, eps, (low, high) = frames.given, float(np.finfo(frames.dtype).eps), problem.bounds or (0.0, 0.0)
         for name, value in (("background", problem.fidelity.background), ("noise", request.noise or 0.0)):
@@ -139,7 +140,7 @@ class NormalizedImage:
             noise = noise_level(g, axes=problem.axes) if self.noise is None else self.noise
             delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(g.dtype).tiny)
         problem = replace(problem, fidelity=replace(problem.fidelity, weights=weights, delta=delta))
-        if isinstance(request.lam, str):
+        if problem.searched:
             problem = weighed(problem, g, self.noise, request.options["psf_error"], kept)
         return problem
 
@@ -337,4 +338,7 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
     stated = restated(replace(found, solution=None), problem, scale)
     uncertain = named and not (found.converged or oversmoothed(found, image.prior, method))
     choice, why = request.choice(problem), why or prior_reason
+    # The method needs no other spectrum than its own.
+    image.problem.operator.mean_blur.release("natural" if regularizer == "natural" else choice.method)
+    problem.linear_form.operator.mean_blur.release(choice.method)
     return Plan(problem, scale, choice, stated.reason, why, stated, uncertain, start=found.solution)

@@ -131,6 +131,8 @@ class Problem:
         The stopping rule.
     noise : NoiseModel or None
         The noise, including the effect of the PSF's error; None if no method needs it.
+    searched : bool
+        True if a rule chooses λ.
     held : (int, int)
         The images and the scenes, for each frame, that the pipeline holds for the linear formula: a copy of the image
         in another dtype or order of axes, the data, and the scene that they are centred on.
@@ -150,6 +152,7 @@ class Problem:
     reuse: bool = False
     stop: Stop = field(default_factory=Stop)
     noise: NoiseModel | None = None
+    searched: bool = False
     held: tuple[int, int] = (0, 0)
 
     @property
@@ -272,10 +275,11 @@ def linear_peak(problem: Problem, needed: Sequence[float]) -> float:
     `needed` are the bytes that its solver keeps, besides the spectrum of H, and those of its set-up and of a solve.
     """
     kept, set_up, solve = needed
-    boundary, shape, searched = problem.operator.boundary, problem.operator.image_shape, problem.noise is not None
+    boundary, shape, searched = problem.operator.boundary, problem.operator.image_shape, problem.searched
     image, scene, torus = (problem.frames * size for size in problem.sizes[:3])
-    # A search for λ leaves three images.
-    data = (problem.held[0] + 3 * searched) * image + problem.held[1] * scene
+    # A search for λ leaves an image and, where "natural" replaces another prior, the data and their prior scene.
+    drawn = problem.regularizer == "natural" and not problem.held[1]
+    data = (problem.held[0] + searched + drawn) * image + (problem.held[1] + drawn) * scene
     # A product: the continued scene or the result, and a spectrum. Also the scene and g − Hf, or what Hᵀ folds back.
     product = torus + problem.slices + ((problem.slices or torus) if boundary.continued else scene)
     verified = product + scene + max(torus * boundary.continued, image) + 3 * scene * (problem.formula == "hht")

@@ -116,12 +116,9 @@ class QRDeblurrer:
         if not exposure.weights.any():
             raise ValueError("the mask hides every pixel, which leaves the scene undetermined")
         pixels = exposure.blur.shape[1]
-        require_memory(
-            5 * pixels * _band(exposure.blur) * self.dtype.itemsize,
-            np,
-            f"the triangle of a scene of {pixels} pixels in its band",
-            "use a smaller image or PSF, or deblur.solve(..., mask=...), which iterates",
-        )
+        needed, what = 5 * pixels * _band(exposure.blur), f"the triangle of a scene of {pixels} pixels in its band"
+        instead = "use a smaller image or PSF, or deblur.solve(..., mask=...), which iterates"
+        require_memory(needed * self.dtype.itemsize, np, what, instead)
         self._exposures: tuple[_Exposure, ...] = (exposure,)
         self._r = self._factored(self._exposures)
 

@@ -97,10 +97,8 @@ def restored(args: argparse.Namespace, options: Any) -> str:
     channels, times = spans.get("C", range(1)), spans.get("T", range(1))
     # At least one volume in the dtype of IN and four of floats; for a file, also all volumes together.
     each = math.prod(shape) // (len(channels) * len(times)) * (stored.dtype.itemsize + 4 * dtype.itemsize)
-    whole, instead = 0, "restore it in tiles (--memory 2GB)"
-    if not to_store:
-        whole = 2 * math.prod(shape) * dtype.itemsize
-        instead = "write a .zarr, one volume at a time, or in tiles (--memory 2GB)"
+    whole = 2 * math.prod(shape) * dtype.itemsize * (not to_store)
+    instead = f"{'restore it' if to_store else 'write a .zarr, one volume at a time, or'} in tiles (--memory 2GB)"
     require_memory(each + whole, np, f"restoring {args.input}", instead)
     fixed, restore, reports = not isinstance(args.lam, str) and args.boundary != "auto", None, list[str]()
     unfinished = Path(os.path.realpath(args.output)).with_name(f".{secrets.token_hex(8)}.tmp")

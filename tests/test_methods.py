@@ -53,8 +53,7 @@ def test_a_method_that_does_not_fit_memory_is_not_chosen():
 
 def test_frames_that_are_solved_for_in_turns_need_no_more_memory_than_one():
     blur = Blur(deblur.psf.motion(15, 30), (1024, 1024), "unknown")
-    one = deblur.METHODS["pcg"].memory(Problem(blur, 1e-2))
-    assert choose_method(blur, 1e-2, frames=50, memory=int(one)).method == "pcg"
+    assert choose_method(blur, 1e-2, frames=50, memory=int(METHODS["pcg"].memory(Problem(blur, 1e-2)))).method == "pcg"
 
 
 # How many scenes a method takes at most, by its boundary.
@@ -104,11 +103,12 @@ def test_a_volume_takes_the_memory_that_its_method_states(case, rng, stated):
     assert 0.9 * peak <= stated[-1] <= 1.1 * peak <= 1.1 * SCENES[case] * 4 * blur.shape[1]
 
 
-# Images with hidden pixels or colours; the linear formula with each prior.
+# Images with hidden pixels or colours; the linear formula with each prior; an automatic λ.
 SEEN = [("tv2", "rgb"), ("gradient", "hole"), *((m, "mask") for m in ("gradient", "identity", "pnp", "collaborative"))]
 LINEAR = {"fft": "periodic", "dct": "reflect", "dst": "antireflect", "pcg": "unknown", "kronecker": "antireflect"}
 IMAGES = [(method, boundary, kind) for method, kind in SEEN for boundary in ("unknown", "periodic", "reflect")]
 IMAGES += [(method, boundary, prior) for method, boundary in LINEAR.items() for prior in ("zero", "smooth", "natural")]
+IMAGES += [(*case.split(), "auto") for case in ("tv periodic", "tv2 reflect", "gradient periodic", "pcg unknown")]
 
 
 @pytest.mark.parametrize(("method", "boundary", "kind"), IMAGES)
@@ -117,7 +117,7 @@ def test_images_take_the_memory_that_is_stated(rng, stated, method, boundary, ki
     mask[50:150, 50:140] |= kind == "hole"
     options = {"prior": kind} if METHODS[method].linear else {"mask": mask} if kind in ("hole", "mask") else {}
     options |= {"boundary": boundary, "max_iterations": 4 if METHODS[method].iterative else None}
-    peak = peak_of(g, deblur.psf.gaussian(7, 1.5), 0.01, method=method, **options)
+    peak = peak_of(g, deblur.psf.gaussian(7, 1.5), "auto" if kind == "auto" else 0.01, method=method, **options)
     assert stated[-1] == pytest.approx(peak, rel=0.1)
 
 

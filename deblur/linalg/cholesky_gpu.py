@@ -186,12 +186,10 @@ def inverse(a: Array, room: Array, given: Array | None = None) -> Array:
     if n == 0:
         return room
     # Two slabs of a unit's width, and the packed operands of products.
-    require_memory(
-        2 * _inverse_unit(n, a.dtype) * _SIZES.LEAF * n * a.itemsize + WORKSPACE,
-        get_xp(a),
-        f"Beside the matrix, the inverse of one of {n} x {n} in {a.dtype}",
-        "use cholesky and cholesky_solve, which need the matrix alone, or a smaller matrix",
-    )
+    needed = 2 * _inverse_unit(n, a.dtype) * _SIZES.LEAF * n * a.itemsize + WORKSPACE
+    what = f"Beside the matrix, the inverse of one of {n} x {n} in {a.dtype}"
+    instead = "use cholesky and cholesky_solve, which need the matrix alone, or a smaller matrix"
+    require_memory(needed, get_xp(a), what, instead)
     out = room if room.flags.c_contiguous else cupy.empty(a.shape, a.dtype)
     with worked("cholesky_inverse", _inverted, a, out) as (x, status):
         tiles = -(-n // _SIZES.EDGE)

@@ -34,7 +34,7 @@ def coloured(blur: Blur) -> Blur:
         psf = _mixed(np.pad(blur.psf, 2), blur.psf.ndim)
         return Blur(psf, blur.image_shape, blur.boundary, origin=[o + 1 for o in blur.origin])
 
-    return blur.cached("natural", build)
+    return blur.cached(("natural",), build)
 
 
 def scenes(u: Array, boundary: Boundary, axes: int = 2) -> Array:

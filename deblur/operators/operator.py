@@ -116,6 +116,12 @@ class LinearMap:
             kept[key] = build()  # two threads may both build it; either result serves
         return kept[key]
 
+    def release(self, used: str) -> None:
+        """Free the cached spectra, and the blur of the regularizer "natural", except those with the name `used`."""
+        for key in [*self.__dict__.get("_kept", ())]:
+            if key[0] in {"fft", "dct", "dst", "kronecker", "natural"} - {used}:
+                self.__dict__["_kept"].pop(key, None)
+
     def __getstate__(self) -> dict[str, object]:
         # Spectra belong to a process and a device, so they are not pickled.
         return {name: value for name, value in self.__dict__.items() if name != "_kept"}

@@ -67,9 +67,9 @@ def memory(problem: Problem) -> tuple[float, ...]:
     whole = operator.boundary.continued or not (split or operator.shift_invariant)  # x is the scene itself
     domain, w = scene if whole else torus, problem.fidelity.weights
     copies = 1 + 2 * (parts + sum(kinds) + boxed)  # x and two copies of each split's images
-    # The right-hand side, x and its copies, after a search for λ also those at its end; the data, colours in two
-    # layouts, or hidden pixels cleared; weights or a mask, and products.
-    held = frames * (1 + copies * (1 + bool(problem.noise and regularizers))) * domain
+    # The right-hand side, x and its copies; the data, colours in two layouts, or hidden pixels cleared; weights or a
+    # mask, and products.
+    held = frames * (1 + copies) * domain
     held += frames * image * (1 + (problem.colours > 1 or w is not None)) + (0 if w is None else 2.2 * w.nbytes)
     if not whole:
         held += (parts + 1 + (parts + 1) * split) * domain  # K, |K|² and the step's inverse, and the weights of parts
@@ -363,6 +363,9 @@ class _Run:
 
 
 def first_frames(solution: Solution, count: int) -> Solution:
-    """Return a copy of the solution for the first `count` frames alone, as a start for solving them alone."""
-    state = solution.state.copy(count) if isinstance(solution.state, State) else None
+    """Return the solution for the first `count` frames alone, as a start for one solve, and empty the given one."""
+    if isinstance(state := solution.state, State):
+        for split in (*state.u, *state.t):  # one after the other, so that few arrays exist twice
+            split[:] = [a[:count].copy() for a in split]
+        state = replace(state, x=state.x[:count].copy(), given_up=True)
     return replace(solution, scene=solution.scene[:count].copy(), state=state)

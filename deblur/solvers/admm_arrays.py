@@ -56,7 +56,7 @@ class ArraySteps(Steps):
         self.rho = rho[: len(self.u)]
 
     def resume(self, state: State) -> None:
-        state = state.copy(len(self.g))
+        state = state if state.given_up else state.copy(len(self.g))
         self.x, self.u, self.t, self.rho = state.x, state.u, state.t, state.rho
 
     def prepare(self, lam: float, rtol: float, armed: bool) -> None:

@@ -48,13 +48,13 @@ def two_images(problem: Problem, g: Array) -> tuple[Array, float]:
     It limits the PSF's error to 0.1, since larger ones are unlikely.
     """
     xp, pairs = problem.xp, pairs_of(g.size)
-    signs, both = random_signs((pairs, *g.shape), g.dtype, xp), xp.empty((pairs, 2, *g.shape[1:]), g.dtype)
-    noise, wrong = deviation(problem, g)
+    (noise, wrong), signs = deviation(problem, g), random_signs((pairs, *g.shape), g.dtype, xp)
     model = wrong._replace(read=math.sqrt(max(float(squares(noise)) / g.size - wrong.left**2, 0.0)))
     seen, noise = (xp.broadcast_to(x, signs.shape) for x in (g, noise))
     noise = combined(model.coloured(signs), by=noise)
     if model.left:  # coloured noise has no largest value
         xp.clip(noise, -seen, seen, out=noise)
+    both = xp.empty((pairs, 2, *g.shape[1:]), g.dtype)
     for side in (0, 1):
         combined(seen, noise, b=1 - 2 * side, out=both[:, side : side + 1])
     return both.reshape(-1, *g.shape[1:]), model._replace(psf_error=min(model.psf_error, 0.1)).lam

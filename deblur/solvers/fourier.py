@@ -18,8 +18,6 @@ and Filtering*, SIAM 2006, section 4.2.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 from numpy.typing import DTypeLike
 
@@ -36,7 +34,7 @@ class FourierSpectrum(Spectrum):
         super().__init__(blur.transfer(dtype, device))
         self._torus, self._scale = blur.torus(device), 1 / np.sqrt(blur.shape[0])
 
-    @cached_property
+    @property
     def singular_values(self) -> Array:
         return self._whole(abs(self.values))
 

@@ -74,7 +74,7 @@ from . import admm, richardson_lucy_gpu
 from .counts import deviation, mean_of_light, pairs_of, two_images, without_small
 from .domain import BlockMap, block_map
 from .start import all_weights, filled
-from .windows import cut, watched_sides, watched_step
+from .windows import cut, posed, watched_sides, watched_step
 
 
 def refuses(problem: Problem) -> str | None:
@@ -101,34 +101,34 @@ def memory(problem: Problem) -> tuple[float, ...]:
     """Return the bytes of the final run, or of the earlier one that finds the iterations; see `deblur.problem`."""
     if problem.lam > 0:
         return admm.memory(_nonnegative(problem))
-    operator, axes, gpu = problem.operator, problem.axes, problem.device.gpu is not None
-    blur, (image, scene, torus, kept, product) = operator.mean_blur, problem.sizes
-    folded = torus * (operator.boundary.continued and axes == 3) if operator.shift_invariant else product - 2.0 * torus
+    axes, gpu, colours = problem.axes, problem.device.gpu is not None, problem.colours
 
-    def run(frames: float, scene: float, torus: float, image: float, folded: float) -> float:
+    def run(part: Problem, frames: float) -> float:
+        image, scene, torus, kept, product = part.sizes
+        folds = part.operator.boundary.continued and axes == 3
+        folded = torus * folds if part.operator.shift_invariant else product - 2.0 * torus
         # For each frame: point, scene, spectrum (twice for images), image, and what Hᵀ folds back or two quotients of a
         # block; Hᵀw (twice on a GPU); K.
         product = max(frames * (torus * (axes < 3) + folded), 3.3 * min(cores() << 19, frames * image) * (not gpu))
         return frames * (2 * scene + torus + image) + product + (1 + gpu) * scene + kept
 
+    (image, scene, _, kept, _), size, count = problem.sizes, problem.dtype.itemsize, problem.frames
     # Two copies of the frames without their hidden pixels, W and its mask.
-    held = 4.0 * problem.frames * image * (problem.fidelity.weights is not None)
-    colours, size = problem.colours, problem.dtype.itemsize
-    final = run(colours, scene, torus, image, folded) + (9 - 2 * (axes == 3)) * colours * scene * problem.stop.consensus
-    final += (problem.frames - colours) * (scene + (1.2 if gpu else 5.2) * image)
-    sides, both = [*map(min, blur.image_shape, watched_sides(blur.psf))], 2 * colours * pairs_of(colours * image / size)
-    windows = 1 if image < 3 * size * math.prod(sides) else 2 if len(sides) == 3 else 4
-    frames, part = both * windows, math.prod(sides) * size
-    found = run(frames, scene, torus, image, folded)
-    if windows > 1:  # windows with their own weights, beside both images
-        watched = math.prod(n + m - 1 for n, m in zip(sides, blur.psf.shape, strict=True)) * size
-        found = run(frames, watched, watched, 2 * part, 0.0) + both * image
-    step = watched_step(frames * (part if windows > 1 else image) / size, axes)
+    held = 4.0 * count * image * (problem.fidelity.weights is not None)
+    final = run(problem, colours) + (9 - 2 * (axes == 3)) * colours * scene * problem.stop.consensus
+    # The verification takes the data in three forms, Hf + b, and two arrays for the objective.
+    final = max(final + (count - colours) * (scene + (1.2 if gpu else 5.2) * image), count * (scene + 6 * image) + kept)
+    both, sides = 2 * colours * pairs_of(colours * image / size), watched_sides(problem.operator.mean_blur.psf)
+    part = posed(replace(problem, frames=both), sides, interior=True, most=2 if axes == 3 else None)
+    frames, seen = part.frames, math.prod(map(min, problem.operator.image_shape, sides))
+    # Windows have their own weights, beside both images and the spectrum of H.
+    found = run(part, frames) + (frames > both) * (frames * part.sizes[0] + both * image + kept)
     # The scenes of earlier iterations: those since half of the best one, each a tenth later.
     earlier = min(11.0, 1.5 * (problem.stop.max_iterations or 1000) + 4)
-    found += earlier * frames * part / step**axes + problem.frames * image
+    earlier *= frames * seen / watched_step(frames * part.sizes[0] / size, axes) ** axes
+    found += earlier * size + count * image
     # The noise is measured in overlapping or sampled blocks of a plane, in float64 with their spectra.
-    noise = min(4 * math.prod(blur.image_shape[-2:]), 1 << 22) * 16 * (problem.noise is None) + both * image
+    noise = min(4 * math.prod(problem.operator.image_shape[-2:]), 1 << 22) * 16 * (problem.noise is None) + both * image
     return held, final, *(() if problem.stop.rtol else (found * (not problem.stop.consensus), noise))
 
 

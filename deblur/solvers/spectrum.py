@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
 from types import ModuleType
 
 import numpy as np
@@ -54,7 +53,7 @@ class Spectrum(ABC):
     def __init__(self, values: Array) -> None:
         self.values = values
 
-    @cached_property
+    @property
     def singular_values(self) -> Array:
         """Singular values σ ≥ 0 (M, N), all of them, in the layout of `coefficients`."""
         return modulus(self.values)

@@ -34,6 +34,8 @@ class State:
         λ that belongs to these ρ.
     scale : Scale
         Units of all arrays.
+    given_up : bool
+        True if a solve that starts from the state may overwrite its arrays.
     """
 
     x: Array
@@ -42,6 +44,7 @@ class State:
     rho: list[float]
     lam: float
     scale: Scale
+    given_up: bool = False
 
     def copy(self, frames: int) -> State:
         """Return a copy of the state for the first `frames` frames."""

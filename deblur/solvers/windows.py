@@ -16,9 +16,8 @@ _WINDOW = 256  # least side, in pixels, of windows that represent a large image;
 
 def side_for(psf: Array) -> list[int]:
     """Return the sides, in pixels, of windows for the choice of λ; volumes have about as many pixels as images."""
-    if psf.ndim == 2:
-        return [max(128, 3 * max(psf.shape))] * 2
-    return [max(round(128 ** (2 / psf.ndim)), 3 * m) for m in psf.shape]
+    lengths = [max(psf.shape)] * 2 if psf.ndim == 2 else psf.shape
+    return [max(round(128 ** (2 / psf.ndim)), 3 * m) for m in lengths]
 
 
 def watched_sides(psf: Array) -> list[int]:
@@ -63,13 +62,11 @@ def cut(
     if area < 3:
         return problem, g, w
     count = min(max(int(math.sqrt(area) / 4), 2), 4)  # along each axis
-    pairs = zip(space, sides, strict=True)
-    starts = [[round((i + 0.5) * (n - m) / count) for i in range(count)] for n, m in pairs]
+    starts = [[round((i + 0.5) * (n - m) / count) for i in range(count)] for n, m in zip(space, sides, strict=True)]
     # A diagonal of windows, or a grid if the image has room for it.
     places = dict.fromkeys(itertools.product(*starts) if area >= 8 else zip(*starts, strict=True))
     at = [(..., *(slice(a, a + m) for a, m in zip(place, sides, strict=True))) for place in places]
-    at.sort(key=lambda here: -float(g[here].var()) if most else 0.0)
-    at = at[:most]
+    at = sorted(at, key=lambda here: -float(g[here].var()) if most else 0.0)[:most]
     xp = problem.xp
     if w is not None:
         weights = xp.broadcast_to(w, g.shape)
@@ -81,3 +78,9 @@ def cut(
     fidelity, frames = replace(problem.fidelity, weights=w), problem.frames * len(at)
     problem = replace(problem, operator=window, fidelity=fidelity, frames=frames)
     return problem, xp.concatenate([g[here] for here in at]), w
+
+
+def posed(problem: Problem, side: Sequence[int], *, interior: bool = False, most: int | None = None) -> Problem:
+    """Return the problem that `cut` returns for any image of this problem."""
+    g = problem.xp.broadcast_to(problem.xp.zeros(1, problem.dtype), (problem.frames, 1, *problem.operator.image_shape))
+    return cut(problem, g, None, side=side, interior=interior, most=most)[0]

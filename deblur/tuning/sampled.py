@@ -136,7 +136,8 @@ class _Observer:
         problem, k, xp = replace(self.problem, lam=lam), self.frames, self.problem.xp
         # A solution for a larger λ is a good start. One for a smaller λ already meets a loose tolerance for the larger
         # λ.
-        start = self.last if lam < self._last_lam else None
+        start = first_frames(self.last, len(self.stack)) if self.last and lam < self._last_lam else None
+        self.last = None  # free its arrays
         mean = float(abs(self.g).mean()) if self.counts else 1.0
         if not problem.quadratic:
             # A volume's blur lets less through, and a smooth regularizer's curve is flatter still.

@@ -17,7 +17,7 @@ from ..operators.operator import Operator
 from ..problem import Problem
 from ..solvers.noise import NoiseModel, noise_level, noise_variance, shows_noise
 from ..solvers.start import filled, prior_scene
-from ..solvers.windows import cut, watched_sides
+from ..solvers.windows import cut, posed, side_for, watched_sides
 from ..threads import all_cores
 from .choice import COLOURED, RULES, LambdaChoice, check_rule
 from .sampled import PERTURBED, Prepare, search
@@ -146,6 +146,21 @@ def with_unexplained(problem: Problem, g: Array, rule: str, noise: float | None)
     return (problem, "sure", max(known.level, part)) if wrong else (problem, rule, noise)
 
 
+def memory(problem: Problem) -> float:
+    """Return the bytes of a search for λ by solutions, from what their methods state."""
+    known, psf, found = problem.noise, problem.operator.mean_blur.psf, []
+    # What `with_unexplained` solves, and the frames with their perturbed copy.
+    if known is not None and (known.left or (known.uncertainty and problem.operator.boundary.open)):
+        part = posed(problem, watched_sides(psf))
+        plain = Problem(part.operator, 1e-3, dtype=part.dtype, device=part.device, frames=part.frames, held=(3, 0))
+        found.append(METHODS[choose(plain, 2**200).method].memory(plain))
+    if problem.asked and problem.regularizer in METHODS:
+        part = posed(replace(problem, searched=False), side_for(psf))
+        part = replace(part, frames=2 * part.frames)
+        found.append(METHODS[part.regularizer].memory(part) + part.frames * part.sizes[0])
+    return max(found, default=0.0)
+
+
 def unexplained(problem: Problem, g: Array) -> Callable[[float], float]:
     """Return a function: share of the λ of "auto" ↦ deviation of what the linear formula leaves unexplained of frames.
 
@@ -226,9 +241,11 @@ def _trusted(problem: Problem, g: Array, rule: str, prior: str, noise: float | N
     toward_smooth, counts = prior != "zero", problem.fidelity.name == "poisson"
 
     def sound(choice: LambdaChoice) -> bool:
-        return choice.converged or (
-            toward_smooth and oversmoothed(choice, prior, method) and _is_noise(g, problem.axes)
-        )
+        if choice.converged or not (toward_smooth and oversmoothed(choice, prior, method)):
+            return choice.converged
+        # The residual of the prior scene is no larger than the noise that it shows.
+        seen = shows_noise(g, problem.axes) and g.dtype.kind == "f"
+        return seen and math.sqrt(float(squares(g)) / g.size) <= _RESIDUAL * noise_level(g, axes=problem.axes)
 
     choice = apply_rule(problem, g, rule, noise, method.prepare)
     if toward_smooth and sound(choice):
@@ -258,13 +275,6 @@ def _trusted(problem: Problem, g: Array, rule: str, prior: str, noise: float | N
         return choice
     reason = f"λ = {other.lam:.3g} {words}: the fallback rule, since with {choice.rule!r} {why}"
     return replace(other, reason=reason, remark=why, noise_source=source)
-
-
-def _is_noise(g: Array, axes: int) -> bool:
-    """Return whether the residual of the prior scene is no larger than the noise that it shows."""
-    if not shows_noise(g, axes) or g.dtype.kind != "f":
-        return False
-    return math.sqrt(float(squares(g)) / g.size) <= _RESIDUAL * noise_level(g, axes=axes)
 
 
 def _doubt(choice: LambdaChoice, g: Array, error: float, operator: Operator) -> str:

@@ -57,7 +57,7 @@ import scipy
 from ..device import Array, Device, as_real, check_finite, get_xp, random_signs
 from ..errors import as_number, check_choice, check_count
 from ..normalization import Scale, shifted
-from ..norms import largest, squares
+from ..norms import squares
 from ..operators.blur import Blur
 from ..operators.operator import Operator, check_operator
 from ..problem import Problem
@@ -129,12 +129,11 @@ def _discrepancy(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray, nois
         meaning = "the image looks like noise alone, or the noise level is too large"
         return float(lambdas[-1]), words.format("below", "up to the largest", values[-1], meaning), False
     at = int(np.searchsorted(values, noise))
-    bracket = (math.log(lambdas[max(at - 1, 0)]), math.log(lambdas[at]))
 
     def beyond(t: float) -> float:
         return math.sqrt(sums.residual(math.exp(t)) / sums.pixels) - noise
 
-    return math.exp(scipy.optimize.brentq(beyond, *bracket, xtol=1e-6)), "", True
+    return math.exp(scipy.optimize.brentq(beyond, *np.log(lambdas[[max(at - 1, 0), at]]), xtol=1e-6)), "", True
 
 
 def _corner(sums: FilterSums, lambdas: np.ndarray, values: np.ndarray) -> Search:
@@ -275,8 +274,7 @@ def choose_lambda(
     max_steps = check_count(max_steps, "max_steps")
     if g.shape[-len(blur.image_shape) :] != blur.image_shape:
         raise ValueError(f"the image must have shape (..., {str(blur.image_shape)[1:-1]}), not {g.shape}")
-    if not math.isfinite(largest(g)):
-        check_finite(g, "the image")
+    check_finite(g, "the image")
     scale = Scale.of(problem, g)
     choice = linear_choice(
         scale.operator(blur),
@@ -361,11 +359,10 @@ def from_spectrum(
         return nothing
     images = iter(left)
     first = next(images)
-    energy = 0.0
+    energies: list[float] = []
 
     def weighed(image: Array) -> Array:
-        nonlocal energy
-        energy += float(squares(image))
+        energies.append(float(squares(image)))
         return image
 
     with all_cores():
@@ -380,7 +377,7 @@ def from_spectrum(
         raised = _coloured(choice, sums, True)
         if math.sqrt(sums.implied_variance(raised.lam)) > most:
             choice = raised
-        sound = choice.converged and energy <= _HIDDEN * power
+        sound = choice.converged and sum(energies) <= _HIDDEN * power
         if sound and implied <= most:  # the taper's leakage may look like noise
             psf = None if blur is None else blur.psf
             sound = implied <= _SEEN * noise_level(first[middle], psf, first.ndim)

@@ -10,13 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import pairwise, product
-from typing import Any
 
 import numpy as np
 import scipy
 
 from .. import kernels
-from ..device import Array, Device, asnumpy, cupy, get_xp, is_cupy
+from ..device import Array, Device, asnumpy, blocks, cupy, get_xp, is_cupy
 from ..norms import largest_bits
 from ..operators.blur import Blur
 from ..operators.operator import Operator
@@ -181,27 +180,34 @@ class FilterSums:
         return (x1 * y2 - x2 * y1) / (x1 * x1 + y1 * y1) ** 1.5
 
 
-def _gathered(s2: Array, power: Array, count: Array | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _gathered(s2: Array, power: Array, count: Array | None = None, roots: bool = False) -> tuple[np.ndarray, ...]:
     """Return σ², power and counts on the host; long lists in bins of relative width `_BIN`.
 
-    Each entry represents `count` singular values, one by default.
+    Each entry represents `count` singular values, one by default. If `roots`, the arrays are those of σ and of the
+    moduli of each frame's coefficients. On the host, float64 squares of a block at a time are enough.
     """
+
+    def squared(s2: Array, power: Array) -> tuple[Array, Array]:
+        return s2.astype(np.float64) ** (1 + roots), (power.astype(np.float64) ** (1 + roots)).sum(axis=0)
+
+    shape, s2, power = s2.shape, s2.ravel(), power.reshape(-1, s2.size)
     if count is None and s2.size <= _EXACT:
-        s2, power = (asnumpy(x).ravel().astype(np.float64) for x in (s2, power))
+        s2, power = squared(asnumpy(s2), asnumpy(power))
         order = np.argsort(-s2, kind="stable")
         return s2[order], power[order], np.ones(s2.size)
+    count = None if count is None else get_xp(count).broadcast_to(count, shape).ravel()
     bins = int(math.log(1 / _LEAST) / _BIN)
     if is_cupy(s2):
-        counts, values, powers = _binned_on_gpu(s2, power, count, bins)
+        found = _binned_on_gpu(*squared(s2, power), count, bins)
     else:
-        s2, power = (x.ravel().astype(np.float64) for x in (s2, power))
-        weights = np.ones(s2.size) if count is None else count.ravel().astype(np.float64)
-        top = float(s2.max())
-        where = np.log(np.maximum(s2, top * _LEAST) * (1 / top)) * (-1 / _BIN)
-        where = np.clip(where.astype(np.int64), 0, bins)
-        counts, values, powers = (
-            np.bincount(where, weights=x, minlength=bins + 1) for x in (weights, weights * s2, weights * power)
-        )
+        found, top = np.zeros((3, bins + 1)), float(s2.max()) ** (1 + roots)
+        for at in blocks(s2.size, 1 << 13):
+            values, powers = squared(s2[at], power[:, at])
+            weights = np.ones(values.size) if count is None else count[at]
+            where = np.log(np.maximum(values, top * _LEAST) * (1 / top)) * (-1 / _BIN)
+            where = np.clip(where.astype(np.int64), 0, bins)
+            found += [np.bincount(where, x, bins + 1) for x in (weights, weights * values, weights * powers)]
+    counts, values, powers = found
     some = counts > 0
     return values[some] / counts[some], powers[some], counts[some]
 
@@ -254,20 +260,17 @@ def _pieces(blur: Blur, g: Array) -> tuple[Blur, Array]:
 
 def exact_sums(operator: Operator, g: Array) -> FilterSums | None:
     """Return the sums of an operator with an affordable decomposition, else None."""
-    found, blur = _decomposition(operator, g), operator.shift_invariant
-    if found is not None:
+    if (found := _decomposition(operator, g)) is not None:
         spectrum, name, g = found
-        s, c = spectrum.singular_values, spectrum.coefficients(g)
-        if len(g) == 1 and g.size <= _EXACT:  # so few values are gathered on the host
-            s, c = asnumpy(s), asnumpy(c)
-        s2, power = s.astype(np.float64) ** 2, (c.astype(np.float64) ** 2).sum(axis=0)
-    elif blur is not None and g[0].size <= _DENSE:
+        s = spectrum.singular_values
+        # On the host, one frame after the other takes less memory.
+        c = spectrum.coefficients(g) if is_cupy(g) else reduce(np.hypot, map(spectrum.coefficients, g[:, None]))
+    elif (blur := operator.shift_invariant) is not None and g[0].size <= _DENSE:
         u, s, _ = np.linalg.svd(blur.to_dense(), full_matrices=False)
-        s2, name = s * s, "the singular values of the matrix"
-        power = ((u.T @ asnumpy(g).reshape(len(g), -1).T.astype(np.float64)) ** 2).sum(axis=1)
+        c, name = asnumpy(g).reshape(len(g), -1).astype(np.float64) @ u, "the singular values of the matrix"
     else:
         return None
-    values, power, counts = _gathered(s2, power)
+    values, power, counts = _gathered(s, c, roots=True)
     return FilterSums(values, power, values, counts, len(g), name)
 
 
@@ -297,13 +300,12 @@ def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[Filt
     tapers, starts = zip(*map(_tiles, blur.image_shape, blur.psf.shape), strict=True)
     places = [*product(*starts)]
     shape = tuple(map(len, tapers))
-    torus, frames = Torus(shape), 0
-    power: Any = 0.0
-    for frames, image in enumerate(left, 1):
-        if frames == 1:
-            device = Device.of(image)
-            torus, xp = Torus(shape, device), device.xp
-            taper = reduce(xp.multiply.outer, map(xp.asarray, tapers)).astype(image.dtype)
+    frames = 0
+    power: Array = 0.0
+    for image in left:
+        frames += 1
+        torus, xp = Torus(shape, Device.of(image)), get_xp(image)
+        taper = reduce(xp.multiply.outer, map(xp.asarray, tapers)).astype(image.dtype)
         for place in places:
             tile = image[tuple(slice(a, a + n) for a, n in zip(place, shape, strict=True))]
             spectrum = torus.analyse(tile * taper, True)
@@ -312,10 +314,8 @@ def spectral_sums(blur: Blur, left: Iterable[Array], *others: Blur) -> list[Filt
     share = math.prod(blur.image_shape) / math.prod(shape)
     tiles, weight = len(places), math.prod(float((t**2).sum()) for t in tapers)
     power = power * (share / (tiles * weight))
-    twice = torus.device.xp.full(power.shape, 2.0)  # most frequencies also represent their conjugates
-    twice[..., 0] = 1
-    if shape[-1] % 2 == 0:
-        twice[..., -1] = 1
+    # Most frequencies also represent their conjugates.
+    twice = torus.device.xp.asarray(2.0 - (2 * np.arange(power.shape[-1]) % shape[-1] == 0))
     seen = "the tapered picture" if tiles == 1 else f"{tiles} tapered tiles of the picture"
     found = []
     for one in (blur, *others):
