@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
-from .data_checks import as_light, check_frames, is_clipped, with_checks
+from .data_checks import as_light, check_frames, is_clipped, may_be_light, with_checks
 from .device import CPU, Array, Device
 from .errors import check_dtype, check_flags
 from .frames import Frames, space_of
@@ -116,6 +116,7 @@ class Deblurrer:
         self._warm = warm_start
         self._plan: Plan | None = None
         self._last: tuple[Solution, Scale] | None = None
+        self._light: str | None = None  # the sentence of `as_light`, once an image decided
         self._lock = threading.RLock()
         self._request = request
 
@@ -197,7 +198,7 @@ class Deblurrer:
             The choice of λ; None if λ was given as a number.
         """
         with self._request.problem.device.current(), self._lock:
-            self._plan = None
+            self._plan = self._light = None
             for image, plan in self._attempts(self._frames(img, channel_axis, stack_axis)):
                 try:
                     self._plan = replace(self._prepared(image, plan), start=None)
@@ -234,7 +235,7 @@ class Deblurrer:
                 try:
                     plan = self._prepared(image, plan, failures)
                     setup = (mark, device.mark()) if fresh else None
-                    result = self._restored(image, plan, Output(frames, begun, setup, into))
+                    result = self._restored(image, plan, Output(image.frames, begun, setup, into))
                 except RECOVERABLE as error:
                     failures.append(f"{plan.choice.method} failed ({error})")
                     last = error
@@ -248,7 +249,8 @@ class Deblurrer:
                 if failed is None:
                     raise last
                 result = failed
-            result = with_checks(result, self._request, frames, one_image)
+            result = with_checks(result, self._request, image.frames, one_image)
+            result = replace(result, checks=f"{self._light}{result.checks}")
         return result.or_raise() if check else result
 
     def _attempts(self, frames: Frames) -> Iterator[tuple[NormalizedImage, Plan]]:
@@ -256,8 +258,11 @@ class Deblurrer:
         if self._plan is None:
             report_phase("boundary" if self._request.candidates else "begin")
         check_frames(frames, self._request)
-        with self._lock:  # the first image decides the boundary
+        with self._lock:  # the first image decides whether light was blurred, and the boundary
+            frames, noise, self._light = as_light(frames, self._request, self._light)
             self._request = request = detect_boundary(self._request, frames)
+        if noise is not None:
+            request = replace(request, problem=replace(request.problem, noise=noise))
         kept = self._plan
         image = NormalizedImage(request, frames, None if kept is None else kept.noise)
         plan = decided(request, kept, image)
@@ -360,10 +365,8 @@ def solve_into(
             options = {**options, "mask": "saturated"}
             result = solve_into(into, img, psf, lam, options, check=check, kept=kept, **axes)
             return replace(result, checks=f"pixels that the sensor clipped are hidden; {result.checks}")
-        if kept is None or isinstance(request.lam, str):
-            frames, request, words = as_light(frames, request)
-            result = Deblurrer._of(request)._solve(frames, check, into, one_image=True)
-            return replace(result, checks=words + result.checks)
+        if kept is None or isinstance(request.lam, str) or may_be_light(request):
+            return Deblurrer._of(request)._solve(frames, check, into, one_image=True)
         check_frames(frames, request)
         request = detect_boundary(request, frames)
         key = frames.space, frames.dtype, frames.masked is None, str(request.problem.operator.boundary)
