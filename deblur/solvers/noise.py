@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 from types import ModuleType
 from typing import NamedTuple
 
@@ -307,14 +307,13 @@ def estimate_noise_model(g: Array) -> NoiseModel:
     means = np.maximum(means, 0)
     if not len(least):
         return NoiseModel(0.0, 0.0)
-    shades = np.round(means / (means.max() or 1.0), 12)  # areas of one brightness, but for rounding, are in one part
-    cuts = np.unique([part[0] for part in np.array_split(np.sort(shades), max(1, min(16, len(means) // 40)))])
-    parts = [(shades >= low) & (shades < high) for low, high in pairwise([*cuts, math.inf])]
+    parts = np.array_split(np.argsort(means), max(1, min(16, len(means) // 40)))
     values, line = np.array([means[part].mean() for part in parts]), np.ones(len(means))
     rounding, unit = step_of(g) ** 2 / 12, float(values.mean()) or 1.0
     sides = np.stack([np.ones_like(values), values / unit], axis=1)  # of one brightness alone the noise is not photons'
     for _ in range(6):
-        variances = np.array([_quiet(least[p] / line[p], freedom) * line[p].mean() for p in parts])
+        quiet = [_quiet(least[part] / line[part], freedom) for part in parts]
+        variances = np.array([power * line[part].mean() for power, part in zip(quiet, parts, strict=True)])
         weight = 1 / variances
         for _ in range(6):
             (square, gain), _ = scipy.optimize.nnls(sides * weight[:, None], (variances - rounding) * weight)
