@@ -23,7 +23,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -59,9 +59,8 @@ class Deblurrer:
     psf : (m, n) array or LinearOperator
         Point spread function, used without normalisation. See `reconstruct`.
     shape : tuple of int
-        Rows and columns of the images. With one number lines are restored, with three numbers volumes. A PSF of three
-        axes is the PSF of a volume if `shape` has three numbers. If `shape` has two, it holds one PSF for each colour,
-        (C, m, n).
+        Rows and columns of the images; one number for lines, three for volumes. A PSF of three axes is that of a
+        volume if `shape` has three numbers, else it holds one PSF for each colour, (C, m, n).
     lam : float or str
         As for `reconstruct`. A rule chooses λ from the first image.
     gpu : bool or int
@@ -118,7 +117,7 @@ class Deblurrer:
         self._last: tuple[Solution, Scale] | None = None
         self._light: str | None = None  # the sentence of `as_light`, once an image decided
         self._lock = threading.RLock()
-        self._request = request
+        self._asked = self._request = request
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -166,10 +165,8 @@ class Deblurrer:
 
         Parameters
         ----------
-        img : array
-            As for `reconstruct`; its rows and columns must be `shape`.
-        channel_axis, stack_axis : int, optional
-            As for `reconstruct`.
+        img, channel_axis, stack_axis
+            As for `reconstruct`; the rows and columns must be `shape`.
         check : bool
             Raise ConvergenceError if the solve failed (default). False
             returns the failed Result, whose `status` names the failure.
@@ -198,7 +195,7 @@ class Deblurrer:
             The choice of λ; None if λ was given as a number.
         """
         with self._request.problem.device.current(), self._lock:
-            self._plan = self._light = None
+            self._plan, self._light, self._request = None, None, self._asked
             for image, plan in self._attempts(self._frames(img, channel_axis, stack_axis)):
                 try:
                     self._plan = replace(self._prepared(image, plan), start=None)
@@ -228,7 +225,7 @@ class Deblurrer:
         failed: Result | None = None
         failures: list[str] = []
         device = request.problem.device
-        with device.current():
+        with device.current(), self._deciding():
             mark = device.mark()
             for image, plan in self._attempts(frames):
                 fresh = plan.factor is None
@@ -253,14 +250,24 @@ class Deblurrer:
             result = replace(result, checks=f"{self._light}{result.checks}")
         return result.or_raise() if check else result
 
+    @contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """Solve an image; until one has a factor, others wait, and start anew if it fails."""
+        with self._lock:
+            if self._plan is None:
+                self._light, self._request = None, self._asked
+                yield
+                return
+        yield
+
     def _attempts(self, frames: Frames) -> Iterator[tuple[NormalizedImage, Plan]]:
         """Yield the attempts in order; the next one is needed only if the one before it failed."""
         if self._plan is None:
             report_phase("boundary" if self._request.candidates else "begin")
         check_frames(frames, self._request)
-        with self._lock:  # the first image decides whether light was blurred, and the boundary
-            frames, noise, self._light = as_light(frames, self._request, self._light)
-            self._request = request = detect_boundary(self._request, frames)
+        # The first image decides whether light was blurred, and the boundary.
+        frames, noise, self._light = as_light(frames, self._request, self._light)
+        self._request = request = detect_boundary(self._request, frames)
         if noise is not None:
             request = replace(request, problem=replace(request.problem, noise=noise))
         kept = self._plan
@@ -279,9 +286,6 @@ class Deblurrer:
     def _prepared(self, image: NormalizedImage, plan: Plan, failures: list[str] | None = None) -> Plan:
         """Return the plan with its solver and factor; the first such plan is kept for later images."""
         with self._lock:
-            kept = self._plan
-            if plan.factor is None and kept is not None and kept.factor is not None and not failures:
-                plan = kept if kept.serves(image) else plan  # another thread was first
             if plan.factor is not None:
                 return plan
             choice = plan.choice
