@@ -234,7 +234,8 @@ class Tiling:
                 why = f"the {len(spread)} windows of the sample hold only NaN or infinite values"
                 raise ValueError(self._unreadable or why)
             halves = ({0: s, n - s: n}.items() for s, n in zip(side, space, strict=True))
-            stack = np.concatenate([stack[(..., *(slice(*span) for span in at))] for at in itertools.product(*halves)])
+            parts: list[Any] = [(..., *(slice(*span) for span in at)) for at in itertools.product(*halves)]
+            stack = np.concatenate([stack[part] for part in parts])
         return stack[whole]
 
     @property
