@@ -264,8 +264,7 @@ def _measured(task: _Task) -> TilePlan:
     """Return the plan of a method whose seam cannot be predicted."""
     overlaps = [task.overlap] if task.overlap else [tuple(k * m for m in task.psf) for k in (4, 2, 1)]
     for overlap in overlaps:
-        tile = _tile(task, overlap)
-        if tile is not None:
+        if (tile := _tile(task, overlap)) is not None:
             break
     if tile is None:
         why = f"no tile with an overlap of {by(overlap)} pixels fits {format_bytes(task.memory)}"
@@ -288,8 +287,7 @@ def _predicted(task: _Task) -> TilePlan:
         wanted = tuple(max(d, _of_the_prior(task)) for d in wanted)
     overlap = task.overlap or wanted
     if task.overlap is not None:
-        why = "the overlap was given"
-        why += f"; {by(wanted)} pixels suffice" if wanted else ""
+        why = f"the overlap was given; {by(wanted)} pixels suffice" if wanted else "the overlap was given"
     elif wanted is None:
         why = (
             f"with {problem.strength} and this PSF the influence of a pixel does not fall below "

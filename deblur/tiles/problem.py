@@ -158,11 +158,11 @@ def decide(
 def _read_boundary(request: Request, psf: np.ndarray, options: Options, corners: np.ndarray) -> Request:
     """Return the request with the boundary that is detected in the image's corners."""
     border = check_request(psf, corners.shape[2:], 0.0, options, CPU)
-    try:
-        border = detect_boundary(border, Frames(corners, channel_axis=1, stack_axis=0, axes=psf.ndim))
-    except ValueError:  # NaN at a corner
-        found, why = SAFE, "the border of the image has values that are not finite"
+    shown = np.ma.masked_invalid(corners)
+    if shown.mask.all():
+        found, why = SAFE, "the border of the image has no value that is finite"
     else:
+        border = detect_boundary(border, Frames(shown, channel_axis=1, stack_axis=0, axes=psf.ndim))
         found, why = str(border.problem.operator.boundary), border.boundary_reason
     return request.under(found, f"{why}, in its corners" if psf.ndim == 2 else why)
 
@@ -209,7 +209,8 @@ def _follows(psf: np.ndarray, edge: str, corners: np.ndarray) -> bool:
     """Return whether the border of the image clearly has this boundary."""
     if psf.ndim == 1 or any(m > n for m, n in zip(psf.shape, corners.shape[2:], strict=True)):
         return False
-    return evidence(Blur(psf, corners.shape[2:]), corners.astype(np.float64), among=(edge,)).get(edge, 0.0) > AGAINST
+    g, shown = np.nan_to_num(corners.astype(np.float64)), np.isfinite(corners)
+    return evidence(Blur(psf, corners.shape[2:]), g, shown, among=(edge,)).get(edge, 0.0) > AGAINST
 
 
 def working_bytes(problem: Problem, shape: tuple[int, ...], method: str) -> int:
@@ -244,7 +245,6 @@ def verified(recipe: Recipe, f: Array, g: Array, keep: tuple[slice, ...]) -> Sol
         f, g = unbent(f), unbent(g)
     problem = request.problem
     regularizer = "natural" if problem.regularizer == "natural" else "identity"
-    fidelity = DataFidelity(background=problem.fidelity.background)
     centre = prior_scene(problem.blur, g) if request.prior != "zero" else np.zeros_like(f)
-    posed = Problem(problem.blur, problem.lam, regularizer, fidelity)
+    posed = Problem(problem.blur, problem.lam, regularizer, DataFidelity(background=problem.fidelity.background))
     return verify(posed, g - problem.blur.forward(centre), Solution(f - centre), g, keep)

@@ -34,7 +34,6 @@ import numpy as np
 
 from ..device import Array, Device, get_xp
 from ..errors import ConvergenceError, InsufficientMemoryError
-from ..image import as_float
 from ..methods import METHODS
 from ..operators.blur import Blur
 from ..operators.natural import coloured, covariance
@@ -101,10 +100,9 @@ def with_passes(tiling: Tiling, psf: np.ndarray, plan: TilePlan, device: str | i
     for n, t, d, m, e in zip(layout.space, plan.tile, plan.overlap, psf.shape, margin(psf.shape), strict=True):
         first = cut(n, t, max(d + e if d else 0, m))[-many:][0][0]
         where.append([slice(first // 2, first // 2 + n - first)])  # in the middle, as long as the last tiles
-    part = as_float(tiling.window(0, where))[0, 0].astype(dtype)
+    part = tiling.window(0, where)[0, 0].astype(dtype)
     part = np.where(np.isfinite(part), part, tiling.samples.mean()).astype(dtype)
-    options: Any = {**tiling.recipe.options, "boundary": "periodic"}
-    options |= {"memory": 2**62, "workers": tiling.workers}
+    options: Any = {**tiling.recipe.options, "boundary": "periodic", "memory": 2**62, "workers": tiling.workers}
     whole = type(tiling)(part, psf, tiling.lam, tile=part.shape, **options)(part)
     options |= {"tile": plan.tile, "tolerance": plan.tolerance, "device": device}
     torus = type(tiling)(part, psf, tiling.lam, overlap=plan.overlap, passes=2, **options)

@@ -229,8 +229,8 @@ def stream(
         shutil.rmtree(Path(path, ".passes"), ignore_errors=True)
         with _writing(path):
             if image.group is not None and not failed:
-                client = not isinstance(workers, int)
-                how = {"scheduler": workers} if client else {"scheduler": "threads", "num_workers": workers}
+                threaded = {"scheduler": "threads", "num_workers": workers}
+                how = threaded if isinstance(workers, int) else {"scheduler": workers}
                 for level in stores.pyramid(path, image):
                     level.compute(**how)
             for piece in Path(path).rglob("*.partial"):  # left by zarr in a process that was killed

@@ -194,40 +194,49 @@ class Tiling:
 
     def _corners(self) -> np.ndarray:
         """Return the corners of the first frame, joined, (1, c, *space)."""
-        where = []
-        for n, m in zip(self.layout.space, self._psf_shape, strict=True):
-            side = min(n // 2, max(self.side, 4 * m))
-            where.append([slice(0, side), slice(n - side, n)] if side else [slice(0, n)])
-        return self.window(0, where)
+        most = [(n // 2, max(self.side, 4 * m)) for n, m in zip(self.layout.space, self._psf_shape, strict=True)]
+        sides = zip(self.layout.space, map(min, most), strict=True)
+        return self.window(0, [[slice(0, s), slice(n - s, n)] if s else [slice(0, n)] for n, s in sides])
 
     def window(self, frame: int, where: Sequence[Sequence[slice]]) -> np.ndarray:
-        """Return a window of the image, (1, colours, *space), as stored; NaN if a part of it cannot be read."""
+        """Return a window of the image, (1, colours, *space), as floats; NaN where it cannot be read.
+
+        A window that cannot be read is read again in halves, down to an eighth of a sample's side.
+        """
         try:
-            return asnumpy(self.layout.read(self.img, frame, where))
+            return as_float(asnumpy(self.layout.read(self.img, frame, where)))
         except OSError as error:  # the tiles there will fail
             self._unreadable = str(error)
         sides = [sum(span.stop - span.start for span in spans) for spans in where]
-        return np.full((1, self.layout.colours, *sides), np.nan)
+        if max(sides) <= _SAMPLE // 8:
+            return np.full((1, self.layout.colours, *sides), np.nan)
+        axis = sides.index(max(sides))
+        ends = [(span.start, (span.start + span.stop) // 2, span.stop) for span in where[axis]]
+        halves = [slice(a, b) for three in ends for a, b in itertools.pairwise(three)]
+        parts = [self.window(frame, [*where[:axis], [half], *where[axis + 1 :]]) for half in halves]
+        return np.concatenate(parts, axis - len(where))
 
     @cached_property
     def samples(self) -> np.ndarray:
-        """Windows spread over the image, (n, c, *space), read once, without those that are not finite."""
+        """Windows spread over the image, (n, c, *space), read once, without those that are not finite.
+
+        If there are no others, the windows are halved along each axis, as often as necessary.
+        """
         layout, sides = self.layout, round(8 ** (2 / len(self._psf_shape)))
         side = [min(n, max(self.side, sides * m)) for n, m in zip(layout.space, self._psf_shape, strict=True)]
-        found = []
-        for frame, corner in layout.spread(9, side):
-            window = [[slice(c, c + s)] for c, s in zip(corner, side, strict=True)]
-            found.append(as_float(self.window(frame, window)))
-        stack = np.concatenate(found)
-        whole = np.isfinite(stack).reshape(len(stack), -1).all(axis=1)
-        if whole.any():
-            return stack[whole]
-        # Pixels that are not finite get the others' median.
-        some = [np.where(ok, x, np.median(x[ok])) for x in stack if (ok := np.isfinite(x)).any()]
-        if not some:
-            why = f"the {len(stack)} windows of the sample hold only NaN or infinite values"
-            raise ValueError(self._unreadable or why)
-        return np.stack(some)
+        spread = layout.spread(9, side)
+        windows = [(frame, [[slice(c, c + s)] for c, s in zip(at, side, strict=True)]) for frame, at in spread]
+        stack = np.concatenate([self.window(*window) for window in windows])
+        while not (whole := np.isfinite(stack).reshape(len(stack), -1).all(axis=1)).any():
+            space = stack.shape[2:]
+            side = [n // 2 if n >= 2 * m and n > 1 else n for n, m in zip(space, self._psf_shape, strict=True)]
+            if side == [*space]:
+                why = f"the {len(spread)} windows of the sample hold only NaN or infinite values"
+                raise ValueError(self._unreadable or why)
+            halves = ({0: s, n - s: n}.items() for s, n in zip(side, space, strict=True))
+            parts: list[Any] = [(..., *(slice(*span) for span in at)) for at in itertools.product(*halves)]
+            stack = np.concatenate([stack[part] for part in parts])
+        return stack[whole]
 
     @property
     def together(self) -> int:
