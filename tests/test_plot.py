@@ -37,8 +37,7 @@ def test_picard(choice):
 
 
 def test_l_curve(choice):
-    ax = drawn(plot.l_curve(SimpleNamespace(lambda_choice=choice)))
-    curve, point = ax.lines
+    curve, point = drawn(plot.l_curve(SimpleNamespace(lambda_choice=choice))).lines
     np.testing.assert_array_equal(curve.get_xdata(), choice.residual_norms)
     np.testing.assert_array_equal(curve.get_ydata(), choice.solution_norms)
     at = np.searchsorted(choice.lambdas, choice.lam)
@@ -126,8 +125,7 @@ def test_pyplot_is_not_imported_and_matplotlib_only_on_use():
 def test_a_volume_is_drawn_from_three_sides_in_its_proportions(rng):
     v = rng.random((4, 5, 7))
     maxima, slices = [v.max(axis=i) for i in range(3)], [v[2], v[:, 2], v[..., 3]]
-    figure = plot.volumes({"v": v}, (0.3, 0.1, 0.2))
-    shown = [ax.images[0] for ax in figure.axes if ax.images]
+    shown = [ax.images[0] for ax in plot.volumes({"v": v}, (0.3, 0.1, 0.2)).axes if ax.images]
     expected = [side for (above, front, aside) in (maxima, slices) for side in (above, aside.T, front)]
     for image, side in zip(shown, expected, strict=True):
         np.testing.assert_array_equal(image.get_array(), side)

@@ -54,8 +54,7 @@ def test_hidden_shown_and_added_equal_the_dense_solution(rng, shape, size, bound
 
     weights, again = rng.random(shape) + 0.5, rng.random(shape)
     late = rng.random(shape) < 0.1
-    number = restore.add_exposure(rng.random(size), weights=weights, mask=late, method=method)
-    assert number == 2
+    assert restore.add_exposure(rng.random(size), weights=weights, mask=late, method=method) == 2
     assert np.array_equal(restore.weights[1], np.where(late, 0, weights))
     assert close(restore(g, again), dense(restore, [g, again]))
 

@@ -14,8 +14,7 @@ from deblur.device import asnumpy
 def test_the_groups_are_those_of_a_search_by_brute_force(xp, shape, radius, rng):
     image = rng.random(shape)
     side, count = 6, 16
-    groups = Groups(xp.asarray(image), side=side, step=3, radius=radius)
-    first = asnumpy(groups.first)
+    first = asnumpy(Groups(xp.asarray(image), side=side, step=3, radius=radius).first)
     places = [(r, c) for r in range(shape[0] - side + 1) for c in range(shape[1] - side + 1)]
 
     def patch(r, c):

@@ -225,8 +225,7 @@ def test_a_psf_turns_with_the_picture_that_it_blurs(tmp_path, rng, orientation):
 def test_what_is_saved_is_loaded(tmp_path, name):
     h = psf.camera_shake((8, 9), 1)
     psf.save(tmp_path / name, h)
-    back = psf.load(tmp_path / name)
-    assert np.abs(back - h).max() < (1e-7 if name == "a.tif" else 1e-15)
+    assert np.abs(psf.load(tmp_path / name) - h).max() < (1e-7 if name == "a.tif" else 1e-15)
     refused(FileExistsError, "is there already", psf.save, tmp_path / name, h)
     psf.save(tmp_path / name, h, overwrite=True)
     refused(ValueError, "is written to", psf.save, tmp_path / "a.xyz", h)

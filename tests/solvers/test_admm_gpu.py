@@ -63,8 +63,7 @@ def test_every_fit_is_the_cpus_iteration(cupy, rng, fidelity, weighted):
     blur, g = blurred(rng, "unknown", frames=2, channels=3)
     weights = (rng.random((2, 1, *SHAPE)) * (rng.random((2, 1, *SHAPE)) > 0.2)) if weighted else None
     options = FIDELITIES[fidelity] if weights is None else {**FIDELITIES[fidelity], "weights": weights}
-    problem = problem_of(blur, "tv2", 5e-3, max_iterations=35, **options)
-    assert_same(*both(cupy, problem, g), 1e-9)
+    assert_same(*both(cupy, problem_of(blur, "tv2", 5e-3, max_iterations=35, **options), g), 1e-9)
 
 
 @pytest.mark.parametrize("norm", ["tv", "tv-aniso"])
@@ -95,8 +94,7 @@ def test_a_warm_start_goes_on_where_the_last_ended(cupy, rng):
 
 def test_a_state_outlives_the_workspace(cupy, rng):
     blur, g = blurred(rng, "unknown")
-    problem = changed(problem_of(blur, "tv", 4e-3, max_iterations=20), xp=cupy)
-    factor = admm.prepare(problem)
+    factor = admm.prepare(changed(problem_of(blur, "tv", 4e-3, max_iterations=20), xp=cupy))
     one = factor.solve(cupy.asarray(g))
     before = one.scene.copy(), one.state.x.copy(), one.state.t[0][0].copy()
     factor.solve(cupy.asarray(g[..., ::-1]))

@@ -397,8 +397,7 @@ def test_ome_zarr_keeps_axes_scales_channels_and_pyramid(form, picture, tmp_path
     for i, level in enumerate(levels):
         array = source.create_array(str(i), shape=(2, *level.shape), dtype="float32", chunks=(1, 32, 32))
         array[:] = np.stack([level, 2 * level])
-    report = stream(tmp_path / "in.zarr", tmp_path / "out.zarr", H, LAM, **ASKED)
-    assert report.ok
+    assert stream(tmp_path / "in.zarr", tmp_path / "out.zarr", H, LAM, **ASKED).ok
     out = zarr.open_group(tmp_path / "out.zarr", mode="r")
     assert out.metadata.zarr_format == form
     assert {k: dict(out.attrs)[k] for k in source.attrs} == dict(source.attrs)

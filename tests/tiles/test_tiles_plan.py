@@ -52,8 +52,7 @@ def test_a_quadratic_penalty_has_its_own_kernel(regularizer):
     h, n, lam = psf.gaussian(5, 1.0), 32, 0.05
     point = unit_impulse((n, n), "mid")
     if regularizer == "natural":  # without the smoothed image that the scene is drawn towards
-        blur = deblur.Blur(h, (n, n), "periodic")
-        problem = Problem(blur, lam, regularizer=regularizer)
+        problem = Problem(deblur.Blur(h, (n, n), "periodic"), lam, regularizer=regularizer)
         k = METHODS["fft"].prepare(problem).solve(point[None, None]).scene[0, 0]
     else:
         k = deblur.reconstruct(point, h, lam, method=regularizer, boundary="periodic", rtol=1e-10)

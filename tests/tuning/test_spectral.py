@@ -85,8 +85,7 @@ def test_the_risk_estimate_is_the_expected_error(name, rng):
     weight = np.linalg.inv(np.eye(len(hht)) + hht / floor)
     error = (noisy.reshape(10000, -1) - noisy.reshape(10000, -1) @ free) - g.ravel()
     expected = np.vdot(error, error @ weight) / error.size
-    estimate = exact_sums(blur, noisy).upre(lam, 0.05, floor)
-    assert abs(estimate - expected) <= 0.05 * expected
+    assert abs(exact_sums(blur, noisy).upre(lam, 0.05, floor) - expected) <= 0.05 * expected
 
 
 @pytest.mark.parametrize(
@@ -457,16 +456,14 @@ def test_a_large_picture_falls_back_on_its_middle(monkeypatch):
     monkeypatch.setattr(spectral_module, "_SEEN", 0.0)
     monkeypatch.setattr(spectral_module, "_LEAK", 9.0)
     blur, g, _ = pictured(psf.motion(15, 30), 128, 0.01)
-    choice = choose_lambda(blur, left(blur, g), "auto")
-    assert "of the middle 64 x 64 pixels" in choice.reason
+    assert "of the middle 64 x 64 pixels" in choose_lambda(blur, left(blur, g), "auto").reason
     assert "middle" not in choose_lambda(blur, left(blur, g), "gcv").reason
 
 
 def test_the_result_says_how_lambda_was_chosen():
     h = psf.motion(15, 30)
     _, g, _ = pictured(h, 96, 0.01)
-    result = solve(g, h, boundary="unknown")
-    assert "by the spectrum of the tapered picture" in result.lam_reason
+    assert "by the spectrum of the tapered picture" in solve(g, h, boundary="unknown").lam_reason
     assert "spectrum" not in solve(g, h, "gcv", boundary="unknown").lam_reason
     assert "spectrum" not in solve(g, h, boundary="unknown", prior="zero").lam_reason
 
