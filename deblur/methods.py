@@ -26,7 +26,7 @@ from .operators.blur import Blur
 from .operators.boundary import Boundary
 from .operators.natural import scenes
 from .operators.operator import check_operator
-from .problem import FLOAT64, FORMULAS, Factor, Problem, Solution, linear_peak, peak
+from .problem import FLOAT64, FORMULAS, Factor, Problem, Solution, linear_peak, peak, synchronize
 from .solvers.refine import MOST
 
 
@@ -143,10 +143,12 @@ class Method:
             return linear_peak(carried, needed) + turns * 2 * problem.frames * problem.sizes[0]
         return max(peak(needed), import_module("deblur.tuning.select").memory(problem) if problem.searched else 0.0)
 
-    def prepare(self, problem: Problem) -> Factor:
-        """Return all data that do not depend on the image."""
+    def prepare(self, problem: Problem, asynchronous: bool = False) -> Factor:
+        """Return all data that do not depend on the image. If `asynchronous`, the caller must `synchronize` them."""
         carried = self.carried(problem)
         made = self._solver.prepare(carried.linear_form)
+        if not asynchronous:
+            synchronize(made)
         mixed = problem.operator.boundary if problem.regularizer == "natural" else None
         plain = carried is problem and mixed is None
         return made if plain else Prepared(made, carried.dtype, mixed, problem.axes)
@@ -171,6 +173,10 @@ class Prepared:
     dtype: np.dtype
     boundary: Boundary | None
     axes: int = 2
+
+    def synchronize(self) -> None:
+        """Wait for the inner factor; see `deblur.problem.synchronize`."""
+        synchronize(self.inner)
 
     def solve(self, g: Array, start: Solution | None = None) -> Solution:
         """Solve for frames; see `deblur.problem.Factor`."""

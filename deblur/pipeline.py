@@ -38,7 +38,7 @@ from .norms import combined
 from .operators.operator import Operator
 from .options import Options, check_gamma, takes_options
 from .plan import RECOVERABLE, NormalizedImage, Plan, decided, detect_boundary
-from .problem import Solution
+from .problem import Solution, synchronize
 from .progress import report_phase
 from .request import Request, check_request
 from .result import Output, Result, Status, assemble
@@ -292,7 +292,10 @@ class Deblurrer:
             if failures:
                 choice = replace(choice, reason=f"{choice.reason}, since {'; '.join(failures)}")
             report_phase("set-up")
-            plan = replace(plan, choice=choice, factor=METHODS[choice.method].prepare(plan.problem))
+            # If there is no other attempt, a GPU factors while the host continues.
+            alone = self._request.method != "auto" and not isinstance(self._request.lam, str)
+            factor = METHODS[choice.method].prepare(plan.problem, asynchronous=alone)
+            plan = replace(plan, choice=choice, factor=factor)
             if not failures:
                 self._plan = replace(plan, start=None)
             return plan
@@ -313,6 +316,7 @@ class Deblurrer:
             self._last = (solution, plan.scale) if warm else None
             # Drop the state, which may be ten times as large as the scene.
             solution = verify(problem, data, replace(solution, state=None), g)
+            synchronize(plan.factor)
             scene = solution.scene if centre is None else combined(solution.scene, centre)
             output.add(at, solution, scene, plan)
             del g, data, centre, solution, scene  # free the memory before the next part

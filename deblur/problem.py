@@ -376,6 +376,13 @@ class Factor(Protocol):
         """
 
 
+def synchronize(factor: Factor) -> None:
+    """Wait for a factorisation on a GPU, and raise SingularMatrixError if it failed."""
+    look = getattr(factor, "synchronize", None)
+    if look is not None:
+        look()
+
+
 #: Scenes (n, P, Q), or (scenes, iterations, converged, why) from an iterative method.
 Scenes = Array | tuple[Array, int, bool, str]
 

@@ -18,6 +18,8 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import scipy
@@ -62,10 +64,21 @@ def cholesky(a: Any, *, overwrite_a: bool = False, check_finite: bool = True) ->
     given, a = a, checks.as_matrix(a, square=True, finite=not is_cupy(a) and check_finite)
     room = checks.scratch(a, given, overwrite_a, empty=is_cupy(a))
     if is_cupy(a):
-        return cholesky_gpu.cholesky(a, room, None if overwrite_a else given)
+        return cholesky_gpu.cholesky(a, room, given)[0]
     _factor(room)
     clear_triangle(room, lower=False)
     return room
+
+
+def cholesky_begun(a: Array) -> tuple[Array, Callable[[], None] | None]:
+    """Return L in the memory of `a`, and a function that waits for it and raises SingularMatrixError if there is none.
+
+    `a` is a finite float32 or float64 matrix. On the CPU the factor is complete, and the function is None.
+    """
+    if not is_cupy(a):
+        return cholesky(a, overwrite_a=True, check_finite=False), None
+    factor, status = cholesky_gpu.cholesky(a, a, later=True)
+    return factor, partial(status.check, "not positive definite")
 
 
 def cholesky_solve(l: Any, b: Any, *, check_finite: bool = True) -> Array:

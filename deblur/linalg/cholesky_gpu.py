@@ -158,19 +158,25 @@ def _invert_triangle(columns: _Columns, first: int, last: int) -> None:
     invert_lower(square, invert_blocks(square, columns.status))
 
 
-def cholesky(a: Array, room: Array, given: Array | None = None) -> Array:
-    """Return L with zeros above, in `room`, which may be `a`; `given` is the caller's argument, if it still exists."""
+def cholesky(a: Array, room: Array, given: Array | None = None, later: bool = False) -> tuple[Array, PivotStatus]:
+    """Return L with zeros above, in `room` (which may be `a`), and the status; `given` is the caller's argument.
+
+    A failed pivot raises an error, unless the status is to be checked `later`.
+    """
     n = len(a)
     if n == 0:
-        return room
+        return room, PivotStatus()
     with worked("cholesky", _factored, a, room) as (x, status):
         l = room if room.flags.c_contiguous else cupy.empty(a.shape, a.dtype)  # noqa: E741
         store = kernels.get("cholesky", "store_factor", a.dtype)
         store((n, -(-n // _SIZES.STORED)), 256, x, leading(x), n, l, leading(l))
-        status.check("not positive definite", given)
+        if later:
+            status = status.copy()
+        else:
+            status.check("not positive definite", given)
     if l is not room:
         room[...] = l
-    return room
+    return room, status
 
 
 def _factored(a: Array) -> PivotStatus:

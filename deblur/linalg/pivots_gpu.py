@@ -6,7 +6,7 @@ import numpy as np
 
 from ..device import Array, check_finite, cupy
 from ..errors import SingularMatrixError
-from ..pixelwise import stored
+from ..pixelwise import copied, stored
 
 _NONE = 2**31 - 1
 
@@ -20,10 +20,15 @@ class PivotStatus:
         Written by the kernels: ``atomicMin(failed, index)``; ``*overflow = 0``.
     """
 
-    def __init__(self) -> None:
-        self._values = cupy.empty(2, np.int32)
-        stored(self._values, np.int32(_NONE))
+    def __init__(self, values: Array | None = None) -> None:
+        self._values = cupy.empty(2, np.int32) if values is None else values
+        if values is None:
+            stored(self._values, np.int32(_NONE))
         self.failed, self.overflow = self._values[:1], self._values[1:]
+
+    def copy(self) -> PivotStatus:
+        """Return a copy of the status, to be checked later."""
+        return PivotStatus(copied(self._values))
 
     def check(self, what: str, matrix: Array | None = None) -> None:
         """Wait for the device and raise if a pivot failed or the result is not finite.

@@ -24,6 +24,7 @@ import scipy
 from .. import linalg
 from ..device import Array
 from ..errors import SingularMatrixError
+from ..linalg.cholesky import cholesky_begun
 from ..norms import norms
 from ..operators.normal import normal_matrix
 from ..problem import Direct, Factor, Problem
@@ -69,10 +70,12 @@ def _multiplied(problem: Problem, inverse: Array) -> Factor:
 def _cholesky(problem: Problem, a: Array, largest: float | None) -> Factor:
     if problem.inverse:
         return _multiplied(problem, linalg.cholesky_inverse(a, overwrite_a=True, check_finite=False))
-    factor = linalg.cholesky(a, overwrite_a=True, check_finite=False)
+    factor, look = cholesky_begun(a)
     solve = partial(linalg.cholesky_solve, factor, check_finite=False)
+    if look and largest is not None:
+        look()
     refuse_singular(problem, largest, solve)
-    return Factored(problem, solve)
+    return Factored(problem, solve, look=look)
 
 
 def _gauss_jordan(problem: Problem, a: Array, largest: float | None) -> Factor:

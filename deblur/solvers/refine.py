@@ -143,10 +143,22 @@ class Factored(Direct):
         Solves with A for right-hand sides (n, k).
     remark : str, optional
         See `refine.scenes_of`.
+    look : callable, optional
+        Waits for the factorisation; raises SingularMatrixError if it failed.
     """
 
-    def __init__(self, problem: Problem, columns: Map, remark: str | None = None) -> None:
-        self._problem, self._columns, self._remark = problem, columns, remark
+    def __init__(
+        self, problem: Problem, columns: Map, remark: str | None = None, look: Callable[[], None] | None = None
+    ) -> None:
+        self._problem, self._columns, self._remark, self._look = problem, columns, remark, look
+
+    def synchronize(self) -> None:
+        """See `deblur.problem.synchronize`."""
+        try:
+            if self._look is not None:
+                self._look()
+        except SingularMatrixError as error:
+            raise singular(self._problem, error) from error
 
     def _solved(self, b: Array) -> Array:
         return self._columns(b.reshape(len(b), -1).T).T.reshape(b.shape)
