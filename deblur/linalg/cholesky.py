@@ -159,7 +159,7 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     given, matrix = a, checks.as_matrix(a, square=True, finite=not is_cupy(a) and check_finite)
     a = checks.scratch(matrix, given, overwrite_a, empty=is_cupy(matrix))
     if is_cupy(a):
-        return cholesky_gpu.inverse(matrix, a, None if overwrite_a else given)
+        return cholesky_gpu.inverse(matrix, a, given)
     norm = checks.matrix_norm(a) if check_finite else 0.0
     _factor(a)
     if len(a):
