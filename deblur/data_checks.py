@@ -163,8 +163,9 @@ def may_be_light(request: Request) -> bool:
     problem, options = request.problem, request.options
     numbers = ("gamma", "noise", "psf_error", "weights", "data")
     given = options["background"] or any(options[name] is not None for name in numbers)
+    chosen = isinstance(request.lam, str) or request.lam_reason != AS_REQUESTED
     blur = problem.operator.shift_invariant
-    return isinstance(request.lam, str) and not given and problem.axes == 2 and blur is not None and blur.nonnegative
+    return chosen and not given and problem.axes == 2 and blur is not None and blur.nonnegative
 
 
 def cuts_of(n: int, side: int = 1024) -> list[slice]:

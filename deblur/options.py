@@ -153,7 +153,7 @@ class Options(TypedDict, total=False):
         right for images that a program blurred. By default they are, too,
         unless the image shows that light was blurred: its numbers are then
         changed to those of a blur of numbers (``docs/worth.md``). This is
-        examined on a CPU if a rule chooses λ, and noise, weights,
+        examined on a CPU if λ is not given as a number, and noise, weights,
         `psf_error`, data and background are not given. The result's ``checks``
         say so. A `Deblurrer` decides this from its first image.
     psfs : array, (array, positions) or PSFMap, optional

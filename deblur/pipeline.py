@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
-from .data_checks import as_light, check_frames, is_clipped, with_checks
+from .data_checks import as_light, check_frames, is_clipped, may_be_light, with_checks
 from .device import CPU, Array, Device
 from .errors import check_dtype, check_flags
 from .frames import Frames, space_of
@@ -373,7 +373,7 @@ def solve_into(
             options = {**options, "mask": "saturated"}
             result = solve_into(into, img, psf, lam, options, check=check, kept=kept, **axes)
             return replace(result, checks=f"pixels that the sensor clipped are hidden; {result.checks}")
-        if kept is None or isinstance(request.lam, str):
+        if kept is None or isinstance(request.lam, str) or may_be_light(request):
             return Deblurrer._of(request)._solve(frames, check, into, one_image=True)
         check_frames(frames, request)
         request = detect_boundary(request, frames)
