@@ -215,7 +215,7 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
     operator, fidelity = request.problem.operator, request.problem.fidelity
     unchecked = {
         "the image is a line": request.problem.axes == 1,
-        "a Deblurrer makes no such check, and hides no clipped pixels by itself": not one_image,
+        "a Deblurrer makes no such check": not one_image,
         "the image is on a GPU": frames.device.gpu is not None,
         "pixels are hidden": request.hides or frames.masked is not None,
         "the noise is not Gaussian": fidelity.name != "gaussian",
