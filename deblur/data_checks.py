@@ -1,20 +1,14 @@
-"""Check whether an image matches its request, was clipped by the sensor, or contradicts the PSF or the boundary.
-
-If light was blurred before a tone curve c made numbers g of it, g + H c(l) − c(H l) takes the place of g, with an
-estimate l of the light: a blur of numbers makes these numbers (``docs/worth.md``). They are computed in blocks of the
-image, each from its pixels and four PSFs around them.
-"""
+"""Check whether an image matches its request, was clipped by the sensor, or contradicts the PSF or the boundary."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from .device import Array, Device, Map, Shape, get_xp, is_cupy
+from .device import Array, Map
 from .errors import warn
 from .frames import ALL, Frames
 from .image.light import srgb, unbent
@@ -27,7 +21,7 @@ from .problem import Problem, Stop
 from .psf.checking import defect, mismatch
 from .request import AS_REQUESTED, Request
 from .result import Result, Status
-from .solvers.noise import NoiseModel, psf_noise
+from .solvers.noise import psf_noise
 from .solvers.start import filled
 from .terms import DataFidelity
 from .tuning.boundary import AGAINST, TESTED, evidence
@@ -92,7 +86,7 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     problem = replace(problem, regularizer="gradient", lam=lam, bounds=None, denoiser=None, stop=Stop())
     options = request.options | {"mask": "saturated"}
     trial = replace(request, problem=problem, lam=lam, method="gradient", linear=False, options=options)
-    at = None if problem.operator.shift_invariant is None else _window(g, problem.blur, found)
+    at = _window(frames, request, found)
     if at is not None:
         frames, found = Frames(frames.given_part(ALL)[at], 1, 0, gamma=frames.gamma, dtype=frames.dtype), found[at]
         blur = Blur(problem.blur.psf, frames.space, problem.blur.boundary, origin=problem.blur.origin)
@@ -102,106 +96,69 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     return math.sqrt(float(squares(off)) / float(total(found.astype(np.float32)))) > 0.07 * top
 
 
-def as_light(frames: Frames, request: Request, words: str | None = None) -> tuple[Frames, NoiseModel | None, str]:
-    """Return frames for which the blur keeps the sum of the numbers, the noise, and a sentence about the change.
+def as_light(frames: Frames, request: Request, limit: int = 1 << 23) -> tuple[Frames, Request, str]:
+    """Return frames for which the blur keeps the sum of the numbers, the request, and a sentence about the change.
 
-    The frames are returned as they are, with an empty sentence, unless the image shows that light was blurred and the
-    curve c of sRGB was applied afterwards. This is examined on a CPU, for images of two axes, with nothing given in
-    numbers; of a stack the first frames are examined. Two scenes are restored by a few steps of Richardson-Lucy: one
-    from the numbers, and one, l, from the light. The image shows it if the numbers are much nearer to c(H l) than to
-    the blurred scene of the numbers. Two distances must agree: the mean, weighted by |H c(l) − c(H l)|, and the median
-    over the tenth of the pixels where that weight is largest. The changed frames are g + H c(l) − c(H l). `words` is
-    the sentence about an earlier image, which decides. The noise is None unless it was read from frames that stay.
+    The frames are returned as they are, without a sentence, unless the image shows that light was blurred and the curve
+    c of sRGB was applied afterwards. This is examined on a CPU, for one image of two axes, with nothing given in
+    numbers. Two scenes are restored by a few steps of Richardson-Lucy: one from the numbers, and one, l, from the
+    light. The image shows it if the numbers are much nearer to c(H l) than to the blurred scene of the numbers. Two
+    distances must agree: the mean, weighted by |H c(l) − c(H l)|, and the median over the tenth of the pixels where
+    that weight is largest. The changed frames are g + H c(l) − c(H l). Above `limit` numbers, the frames stay as they
+    are, and the sentence says so. If the frames stay, the request holds the noise that was read from them.
 
     In 400 draws of blurred numbers with an ε above 0 (with and without lamps, JPEG and an error of the PSF) no median
     distance is less than 0.86 times the other one.
     """
-    if words == "" or not may_be_light(request) or frames.device.gpu is not None:
-        return frames, None, ""
-    blur = request.problem.blur
-    weights = pixel_weights(request, frames, frames.data)[0]
-    visible = np.broadcast_to(True if weights is None else weights > 0, frames.extent)
-    if words:
-        return _changed(frames, visible, blur), None, words
-    if not 0.04 < largest(frames.extremes) <= 1:  # the curve is a line below 0.04
-        return frames, None, ""
-    parts = frames.parts(together(frames.device))  # the choice of λ reads the first part alone
-    first = parts[0][0], slice(None)
-    g, shown = frames.part(first), visible[first]
-    noise = psf_noise(g if weights is None else filled(g, shown), blur.psf)
-    read = noise if len(parts) == 1 and request.problem.fidelity.name == "gaussian" else None
-    if not noise.psf_error or g.min() < 0:
-        return frames, read, ""
-    at = _window(g, blur, g >= 0.5 * g.max(), 256) or ...
-    g, shown = np.ascontiguousarray(g[at]), np.ascontiguousarray(shown[at])
-    seen, apart = _blurred(g, shown, blur)
-    size = np.where(shown, abs(apart - seen), 0)
+    unread, problem, blur = request, request.problem, request.problem.operator.shift_invariant
+    given = any(request.options[name] is not None for name in ("gamma", "noise", "psf_error", "weights", "data"))
+    if blur is None or given or request.options["background"] or not isinstance(request.lam, str):
+        return frames, request, ""
+    if problem.axes != 2 or frames.extent[0] > 1 or frames.device.gpu is not None or not blur.nonnegative:
+        return frames, request, ""
+    g = frames.data
+    weights = pixel_weights(request, frames, g)[0]
+    if g.min() < 0 or not 0.04 < g.max() <= 1:  # the curve is a line below 0.04
+        return frames, request, ""
+    noise = psf_noise(filled(g, weights), blur.psf)
+    whole = len(frames.parts(together(frames.device))) == 1  # the choice of λ reads the first part alone
+    if whole and problem.fidelity.name == "gaussian":
+        request = replace(request, problem=replace(problem, noise=noise))
+    if not noise.psf_error:
+        return frames, request, ""
+    shown = np.broadcast_to(1.0 if weights is None else weights, g.shape)
+
+    def blurred(at: tuple[slice, ...], before: Map, after: Map) -> tuple[Array, Array]:
+        part = before(g[at])
+        h = Blur(blur.psf / blur.dc_gain, part.shape[2:], "unknown", origin=blur.origin)
+        fidelity, few = DataFidelity("poisson", weights=shown[at]), Stop(rtol=1e-9, max_iterations=15)
+        posed = Problem(h, 0.0, "tv", fidelity, dtype=g.dtype, stop=few)
+        scene = METHODS["richardson-lucy"].prepare(posed).solve(part).scene
+        return after(h.forward(scene)), h.forward(after(scene))
+
+    at = _window(frames, request, g >= 0.5 * g.max(), 256) or ALL
+    (seen, apart), (plain, _) = blurred(at, unbent, srgb), blurred(at, np.asarray, np.asarray)
+    size = abs(apart - seen) * (shown[at] > 0)
     most = size >= np.quantile(size, 0.9)
-    distances = [abs(g - seen), abs(g - _blurred(g, shown, blur, np.asarray, np.asarray)[0])]
-    (near, middle), (far, median) = ((float((size * d).mean()), float(np.median(d[most]))) for d in distances)
-    if not (near < 0.8 * far and middle < 0.8 * median):
-        return frames, read, ""
-    words = (
-        f"a blur of light and the curve of sRGB leave {near / far:.2g} of the residual of a blur of numbers: "
-        "the numbers were changed to those of such a blur (gamma='linear' keeps them); "
+    (near, middle), (far, median) = (
+        (float((size * off).mean()), float(np.median(off[most]))) for off in (abs(g[at] - seen), abs(g[at] - plain))
     )
-    return _changed(frames, visible, blur), None, words
+    if not (near < 0.8 * far and middle < 0.8 * median):
+        return frames, request, ""
+    words = f"a blur of light and the curve of sRGB leave {near / far:.2g} of the residual of a blur of numbers: "
+    if g.size > limit:  # all other work on such an image takes less time and memory than its change
+        words += "the image is too large to be changed for it (method 'tv' with gamma='srgb' can help); "
+        return frames, request, words
+    seen, apart = (seen, apart) if at is ALL else blurred(ALL, unbent, srgb)
+    words += "the numbers were changed to those of such a blur (gamma='linear' keeps them); "
+    return frames.replaced(np.maximum(g + (apart - seen) * (shown > 0), 0)), unread, words
 
 
-def _changed(frames: Frames, visible: Array, blur: Blur) -> Frames:
-    """Return the frames with changed numbers where pixels are visible."""
-    out = get_xp(visible).empty(frames.extent, frames.dtype)
-    for i, *block in itertools.product(range(len(out)), *map(cuts_of, frames.space)):
-        wide, inner = around(block, frames.space, blur.psf.shape)
-        one = slice(i, i + 1), slice(None)
-        out[(*one, *block)] = changed(frames.part((*one, *wide)), visible[(*one, *wide)], blur)[inner]
-    return frames.replaced(out)
-
-
-def may_be_light(request: Request) -> bool:
-    """Return True if images of this request are examined: two axes, one PSF, and nothing given in numbers."""
-    problem, options = request.problem, request.options
-    numbers = ("gamma", "noise", "psf_error", "weights", "data")
-    given = options["background"] or any(options[name] is not None for name in numbers)
-    chosen = isinstance(request.lam, str) or request.lam_reason != AS_REQUESTED
-    blur = problem.operator.shift_invariant
-    return chosen and not given and problem.axes == 2 and blur is not None and blur.nonnegative
-
-
-def cuts_of(n: int, side: int = 1024) -> list[slice]:
-    """Return an axis cut into parts of length `side`, the last of which is longer or shorter by at most its half."""
-    return [slice(a, b) for a, b in itertools.pairwise([*range(0, max(1, n - side // 2), side), n])]
-
-
-def around(block: Sequence[slice], space: Shape, psf: Shape) -> tuple[list[slice], tuple[slice, ...]]:
-    """Return the window from which a block is changed, and the place of the block in it."""
-    sides = zip(block, space, psf, strict=True)
-    wide = [slice(max(0, at.start - 4 * m), min(n, at.stop + 4 * m)) for at, n, m in sides]
-    inner = (slice(at.start - w.start, at.stop - w.start) for at, w in zip(block, wide, strict=True))
-    return wide, (*ALL, *inner)
-
-
-def changed(g: Array, visible: Array, blur: Blur) -> Array:
-    """Return g + H c(l) − c(H l) for a window (k, c, M, N), and g where pixels are not visible."""
-    xp, (seen, apart) = get_xp(g), _blurred(g, visible, blur)
-    return xp.where(visible, xp.maximum(g + (apart - seen), 0), g)
-
-
-def _blurred(g: Array, visible: Array, blur: Blur, before: Map = unbent, after: Map = srgb) -> tuple[Array, Array]:
-    """Return c(H l) and H c(l) for a scene l of c⁻¹(g), with c(l) at most white; `before` is c⁻¹ and `after` is c."""
-    h = Blur(blur.psf / blur.dc_gain, g.shape[2:], "unknown", origin=blur.origin)
-    few, fidelity = Stop(rtol=1e-9, max_iterations=12), DataFidelity("poisson", weights=visible.astype(g.dtype))
-    posed = Problem(h, 0.0, "tv", fidelity, dtype=g.dtype, device=Device.of(g), stop=few)
-    scene = METHODS["richardson-lucy"].prepare(posed).solve(before(g)).scene
-    return after(h.forward(scene)), h.forward(get_xp(g).minimum(after(scene), 1))
-
-
-def _window(g: Array, blur: Blur, found: Array, most: int = 512) -> tuple[slice, ...] | None:
+def _window(frames: Frames, request: Request, found: Array, most: int = 512) -> tuple[slice, ...] | None:
     """Return the window of a large image on the CPU that best mixes found and other pixels, or None for all."""
-    space = g.shape[2:]
-    sides = [min(n, most) for n in space]
-    (rows, high), (cols, wide) = ((n // side, side) for n, side in zip(space, sides, strict=True))
-    if is_cupy(g) or rows * cols < 4 or max(blur.psf.shape) > 128:
+    blur, sides = request.problem.operator.shift_invariant, [min(n, most) for n in frames.space]
+    (rows, high), (cols, wide) = ((n // side, side) for n, side in zip(frames.space, sides, strict=True))
+    if frames.device.gpu is not None or blur is None or rows * cols < 4 or max(blur.psf.shape) > 128:
         return None
     many = found[:, :, : rows * high, : cols * wide].any(axis=(0, 1)).reshape(rows, high, cols, wide).sum(axis=(1, 3))
     mixed = many * (high * wide - many)

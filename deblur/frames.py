@@ -259,7 +259,7 @@ class Frames:
         xp = get_xp(self._raw)
         return self._numbers(xp.stack([self._raw.min(), self._raw.max()]))
 
-    def part(self, at: tuple[slice, ...]) -> Array:
+    def part(self, at: Part) -> Array:
         """Return some of the frames as an array (k, c, *space) of the dtype `self.dtype`."""
         return get_xp(self._raw).ascontiguousarray(self._numbers(self._raw[at]))
 

@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
-from .data_checks import as_light, check_frames, is_clipped, may_be_light, with_checks
+from .data_checks import as_light, check_frames, is_clipped, with_checks
 from .device import CPU, Array, Device
 from .errors import check_dtype, check_flags
 from .frames import Frames, space_of
@@ -115,7 +115,6 @@ class Deblurrer:
         self._warm = warm_start
         self._plan: Plan | None = None
         self._last: tuple[Solution, Scale] | None = None
-        self._light: str | None = None  # the sentence of `as_light`, once an image decided
         self._lock = threading.RLock()
         self._asked = self._request = request
 
@@ -195,7 +194,7 @@ class Deblurrer:
             The choice of λ; None if λ was given as a number.
         """
         with self._request.problem.device.current(), self._lock:
-            self._plan, self._light, self._request = None, None, self._asked
+            self._plan, self._request = None, self._asked
             for image, plan in self._attempts(self._frames(img, channel_axis, stack_axis)):
                 try:
                     self._plan = replace(self._prepared(image, plan), start=None)
@@ -232,7 +231,7 @@ class Deblurrer:
                 try:
                     plan = self._prepared(image, plan, failures)
                     setup = (mark, device.mark()) if fresh else None
-                    result = self._restored(image, plan, Output(image.frames, begun, setup, into))
+                    result = self._restored(image, plan, Output(frames, begun, setup, into))
                 except RECOVERABLE as error:
                     failures.append(f"{plan.choice.method} failed ({error})")
                     last = error
@@ -246,8 +245,7 @@ class Deblurrer:
                 if failed is None:
                     raise last
                 result = failed
-            result = with_checks(result, self._request, image.frames, one_image)
-            result = replace(result, checks=f"{self._light}{result.checks}")
+            result = with_checks(result, self._request, frames, one_image)
         return result.or_raise() if check else result
 
     @contextmanager
@@ -255,7 +253,7 @@ class Deblurrer:
         """Solve an image; until one has a factor, others wait, and start anew if it fails."""
         with self._lock:
             if self._plan is None:
-                self._light, self._request = None, self._asked
+                self._request = self._asked
                 yield
                 return
         yield
@@ -265,11 +263,7 @@ class Deblurrer:
         if self._plan is None:
             report_phase("boundary" if self._request.candidates else "begin")
         check_frames(frames, self._request)
-        # The first image decides whether light was blurred, and the boundary.
-        frames, noise, self._light = as_light(frames, self._request, self._light)
-        self._request = request = detect_boundary(self._request, frames)
-        if noise is not None:
-            request = replace(request, problem=replace(request.problem, noise=noise))
+        self._request = request = detect_boundary(self._request, frames)  # the first image decides
         kept = self._plan
         image = NormalizedImage(request, frames, None if kept is None else kept.noise)
         plan = decided(request, kept, image)
@@ -373,8 +367,10 @@ def solve_into(
             options = {**options, "mask": "saturated"}
             result = solve_into(into, img, psf, lam, options, check=check, kept=kept, **axes)
             return replace(result, checks=f"pixels that the sensor clipped are hidden; {result.checks}")
-        if kept is None or isinstance(request.lam, str) or may_be_light(request):
-            return Deblurrer._of(request)._solve(frames, check, into, one_image=True)
+        if kept is None or isinstance(request.lam, str):
+            frames, request, words = as_light(frames, request)
+            result = Deblurrer._of(request)._solve(frames, check, into, one_image=True)
+            return replace(result, checks=words + result.checks)
         check_frames(frames, request)
         request = detect_boundary(request, frames)
         key = frames.space, frames.dtype, frames.masked is None, str(request.problem.operator.boundary)
