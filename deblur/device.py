@@ -294,8 +294,7 @@ def hidden(a: Any) -> np.ndarray | None:
     """
     if is_cupy(a) or isinstance(a, list | tuple):
         return None
-    lazy = isinstance(getattr(a, "_meta", None), np.ma.MaskedArray)
-    array = np.asanyarray(a.compute() if lazy else a)
+    array = np.asanyarray(a.compute() if isinstance(getattr(a, "_meta", None), np.ma.MaskedArray) else a)
     mask = getattr(array, "mask", None)
     return np.broadcast_to(mask, array.shape) if isinstance(mask, np.ndarray) and mask.any() else None
 

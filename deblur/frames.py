@@ -256,8 +256,7 @@ class Frames:
         """Bounds of all frames: their least and largest value, or one number as large as their largest modulus."""
         if self._largest is not None and self.gamma is None:
             return np.array([self._largest]).astype(self.dtype)
-        xp = get_xp(self._raw)
-        return self._numbers(xp.stack([self._raw.min(), self._raw.max()]))
+        return self._numbers(get_xp(self._raw).stack([self._raw.min(), self._raw.max()]))
 
     def part(self, at: Part) -> Array:
         """Return some of the frames as an array (k, c, *space) of the dtype `self.dtype`."""

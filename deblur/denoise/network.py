@@ -146,8 +146,7 @@ def _pairs(x: Array, w: dict[str, Array], name: str, inside: Array) -> Array:
     """Apply pairs of convolutions with a rectifier between them; each pair is added to its input."""
     k = 0
     while f"{name}.{k}.a" in w:
-        y = _conv3(x, w[f"{name}.{k}.a"], inside)
-        x = _conv3(y, w[f"{name}.{k}.b"], inside, to=x)
+        x = _conv3(_conv3(x, w[f"{name}.{k}.a"], inside), w[f"{name}.{k}.b"], inside, to=x)
         k += 1
     return x
 

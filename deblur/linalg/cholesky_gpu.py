@@ -210,8 +210,8 @@ def inverse(a: Array, room: Array, given: Array | None = None) -> Array:
 
 def _inverted(a: Array) -> PivotStatus:
     status = PivotStatus()
-    columns = _Columns(a, status, 2)  # with more blocks, simultaneous products would have to wait
-    _sweep(columns, _inverse_unit(len(a), a.dtype), inverse=True)
+    # With more blocks, simultaneous products would have to wait.
+    _sweep(_Columns(a, status, 2), _inverse_unit(len(a), a.dtype), inverse=True)
     return status
 
 

@@ -30,8 +30,7 @@ def sweep_down(r: Array, u: Array, q: Array | None, e: Array | None) -> None:
         q = e = r[:0, :0]
     panels = -(-t // nb)
     tiles = panels + -(-(r.shape[1] - t) // nb) + -(-len(q) // nb)
-    most = _most_rows(r.dtype)
-    step = -(-len(u) // -(-len(u) // most))  # blocks of equal size
+    step = -(-len(u) // -(-len(u) // _most_rows(r.dtype)))  # blocks of equal size
     each = next(each for each in _VARIANTS if min(step, len(u)) <= sizes.WARPS * each)
     v = cupy.empty(panels * sizes.WARPS * each * nb, r.dtype)
     t_all = cupy.empty(panels * nb * nb, r.dtype)

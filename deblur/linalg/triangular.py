@@ -128,8 +128,7 @@ def inverse(l: Array, *, lower: bool = True) -> Array:
     if len(l) == 0:  # LAPACK rejects empty arrays
         return l
     a, flipped = checks.column_major(l)
-    trtri = scipy.linalg.get_lapack_funcs("trtri", (a,))
-    trtri(a, lower=lower != flipped, overwrite_c=True)
+    scipy.linalg.get_lapack_funcs("trtri", (a,))(a, lower=lower != flipped, overwrite_c=True)
     clear_triangle(l, lower=not lower)
     return l
 

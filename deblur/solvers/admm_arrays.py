@@ -260,7 +260,6 @@ def _totals(blocks: list[list[list]]) -> np.ndarray:
     flat = [number for block in blocks for row in block for number in row]
     on_gpu = [x for x in flat if is_cupy(x)]
     if on_gpu:
-        xp = get_xp(*on_gpu)
-        found = iter(xp.stack([x.astype(np.float64) for x in on_gpu]).tolist())
+        found = iter(get_xp(*on_gpu).stack([x.astype(np.float64) for x in on_gpu]).tolist())
         flat = [next(found) if is_cupy(x) else x for x in flat]
     return np.array(flat, np.float64).reshape(len(blocks), -1, 5).sum(axis=0)

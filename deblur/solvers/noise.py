@@ -260,8 +260,7 @@ class NoiseModel(NamedTuple):
     def variance(self, image: Array) -> Array:
         """Return the variance of each pixel of an image (..., M, N), taken from the slightly smoothed image."""
         image = as_real(image, "the image")
-        line = np.array([self.gain, self.read**2 + self.left**2], image.dtype)
-        return _variance(smoothed(image), *line)
+        return _variance(smoothed(image), *np.array([self.gain, self.read**2 + self.left**2], image.dtype))
 
     def weights(self, image: Array) -> Array:
         """Return weights with mean one that make an image's noise uniform, for ``weights=`` of `deblur.reconstruct`."""

@@ -210,8 +210,7 @@ class _Schwarz:
             symbol = embedding.symbol
             if axis == 1:
                 symbol = Torus(lengths[::-1], problem.device).power(psf.T) + problem.lam
-            inverse = border.band_inverse(axis, symbol, problem.dtype)
-            self._bands.append((axis, lengths[1 - axis], inverse))
+            self._bands.append((axis, lengths[1 - axis], border.band_inverse(axis, symbol, problem.dtype)))
 
     def __call__(self, s: Array) -> Array:
         if not self._bands:

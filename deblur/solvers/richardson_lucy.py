@@ -362,8 +362,7 @@ class _Run:
         most = xp.asarray([largest(x) for x in sensitivity.reshape(-1, *shape[2:])], g.dtype)
         most = most.reshape(*sensitivity.shape[:2], *[1] * (len(shape) - 2))
         # Below the root of eps, rounding of the transforms would decide the quotient.
-        share = np.sqrt(np.finfo(sensitivity.dtype).eps)
-        sensitivity = without_small(sensitivity, most, share)
+        sensitivity = without_small(sensitivity, most, np.sqrt(np.finfo(sensitivity.dtype).eps))
         self.sensitivity = xp.broadcast_to(sensitivity, shape)
         self.point: Array = None
         self.objective = self.change = self.agreed = math.inf
