@@ -134,7 +134,7 @@ def as_light(frames: Frames, request: Request, limit: int = 1 << 23) -> tuple[Fr
         fidelity, few = DataFidelity("poisson", weights=shown[at]), Stop(rtol=1e-9, max_iterations=15)
         posed = Problem(h, 0.0, "tv", fidelity, dtype=g.dtype, stop=few)
         scene = METHODS["richardson-lucy"].prepare(posed).solve(part).scene
-        return after(h.forward(scene)), h.forward(after(scene))
+        return after(h.forward(scene)), h.forward(np.minimum(after(scene), 1))  # sharp numbers end at white
 
     at = _window(frames, request, g >= 0.5 * g.max(), 256) or ALL
     (seen, apart), (plain, _) = blurred(at, unbent, srgb), blurred(at, np.asarray, np.asarray)

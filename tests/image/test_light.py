@@ -98,9 +98,10 @@ def night(*colours):
     light[30:34, 40:44] = light[80:83, 70:73] = 3.0
     light = np.multiply.outer(light, colours) if colours else light
     lens = LENS.reshape(7, 7, *[1] * (light.ndim - 2))
-    smeared, numbers = (scipy.signal.oaconvolve(x, lens, "valid", (0, 1)) for x in (light, image.srgb(light)))
+    sharp = image.srgb(light.clip(0, 1))
+    smeared, numbers = (scipy.signal.oaconvolve(x, lens, "valid", (0, 1)) for x in (light, sharp))
     picture = np.rint(255 * image.srgb(smeared).clip(0, 1)).astype(np.uint8)
-    return picture, numbers, image.srgb(light)[3:-3, 3:-3].clip(0, 1)
+    return picture, numbers, sharp[3:-3, 3:-3]
 
 
 @pytest.mark.parametrize("colours", [(), (1.0, 0.8, 0.6)])
