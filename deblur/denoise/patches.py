@@ -250,8 +250,7 @@ class Groups:
         part = a[rows]
         first = self.first[strip.start * groups : strip.stop * groups] - rows.start * a.shape[1]  # in the strip
         if self._jit is not None:
-            none = np.zeros((0, 0), np.float32)
-            pilot, locally = (none if x is None else x[rows] for x in (b, level))
+            pilot, locally = (np.zeros((0, 0), np.float32) if x is None else x[rows] for x in (b, level))
             return rows, *self._jit.filtered(part, pilot, locally, first, v, threshold, self._edge)
         within, across = xp.asarray(_cosines(side)), xp.asarray(_haar(self._count).astype(np.float32))
         first = first.T  # (patches, groups)

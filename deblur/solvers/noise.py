@@ -424,8 +424,7 @@ def _freedom(window: np.ndarray, at: np.ndarray) -> float:
     both = at | np.roll(at[::-1], 1, 0)
     full = np.concatenate([both, both[:, -2:0:-1]], axis=1).astype(float)
     shared = abs(np.fft.fft2(window**2)) ** 2  # covariance of two frequencies
-    pairs = np.fft.ifft2(abs(np.fft.fft2(full)) ** 2).real
-    return full.sum() ** 2 / (2 * (shared * pairs).sum())
+    return full.sum() ** 2 / (2 * (shared * np.fft.ifft2(abs(np.fft.fft2(full)) ** 2).real).sum())
 
 
 def _quiet(of_block: np.ndarray, freedom: float) -> float:

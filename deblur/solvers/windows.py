@@ -58,8 +58,7 @@ def cut(
     if blur is None or not (interior or blur.boundary.open):
         return problem, g, w
     sides = [min(n, max(m, h)) for n, m, h in zip(space, side, blur.psf.shape, strict=True)]
-    area = math.prod(space) / math.prod(sides)
-    if area < 3:
+    if (area := math.prod(space) / math.prod(sides)) < 3:
         return problem, g, w
     count = min(max(int(math.sqrt(area) / 4), 2), 4)  # along each axis
     starts = [[round((i + 0.5) * (n - m) / count) for i in range(count)] for n, m in zip(space, sides, strict=True)]

@@ -241,9 +241,13 @@ def _decomposition(operator: Operator, g: Array) -> tuple[Spectrum, str, Array] 
     ):
         # "antireflect" is diagonal in a basis that is not orthogonal, so it has no singular values.
         served = module is not sine or blur.boundary.transform == "sine"
+        long = module is kronecker and blur.elongated
+        # A piece has no edge of the image, and many pixels of a narrow image depend on its edges.
+        if long and not (blur.boundary.open or blur.psf.ndim == 1):
+            continue
         if served and module.refuses(problem) is None:
-            if module is kronecker and blur.elongated:
-                blur, g = _pieces(blur, g)
+            if long:
+                blur, g, name = *_pieces(blur, g), f"{name}, in pieces"
             return module.decompose(blur, problem.dtype, device), name, g
     return None
 
