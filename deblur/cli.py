@@ -316,7 +316,7 @@ def _visible(args: argparse.Namespace, raw: np.ndarray, metadata: image.Metadata
         with suppress(ValueError):  # another shape, which the library rejects
             visible[np.broadcast_to(part, raw.shape)] = np.ma.masked
     if raw.dtype.kind == "f":
-        needed = "hide them: --mask FILE, not black there, or --weights FILE, 0 there (with --method auto, tv or alike)"
+        needed = "hide them: --mask FILE, not black there, or --weights FILE, 0 there (with --method auto or tv)"
         check_finite(np.ma.filled(visible, 0), args.input, needed)
     return visible
 

@@ -30,7 +30,7 @@ class Operator(Protocol):
     boundary : Boundary
         How the scene continues beyond its frame.
     norm_bound : float
-        An upper bound of ‖H‖, but for pixels that the boundary repeats; for a blur, the PSF's absolute sum.
+        An upper bound of ‖H‖, except where the boundary repeats pixels; for a blur, the PSF's absolute sum.
     dc_gain : float
         Factor by which H multiplies a constant scene; for a blur, the PSF's sum.
     nonnegative : bool
