@@ -243,11 +243,11 @@ def _decomposition(operator: Operator, g: Array) -> tuple[Spectrum, str, Array] 
         served = module is not sine or blur.boundary.transform == "sine"
         long = module is kronecker and blur.elongated
         # A piece has no edge of the image, and many pixels of a narrow image depend on its edges.
-        if long and not (blur.boundary.open or blur.psf.ndim == 1):
-            continue
+        served = served and (not long or blur.boundary.open or blur.psf.ndim == 1)
         if served and module.refuses(problem) is None:
             if long:
-                blur, g, name = *_pieces(blur, g), f"{name}, in pieces"
+                blur, g = _pieces(blur, g)
+                name += ", in pieces" if blur.image_shape != operator.image_shape else ""
             return module.decompose(blur, problem.dtype, device), name, g
     return None
 
