@@ -86,7 +86,7 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     problem = replace(problem, regularizer="gradient", lam=lam, bounds=None, denoiser=None, stop=Stop())
     options = request.options | {"mask": "saturated"}
     trial = replace(request, problem=problem, lam=lam, method="gradient", linear=False, options=options)
-    at = _window(frames, request, found)
+    at = _window(frames, request, found) if frames.device.gpu is None else None
     if at is not None:
         frames, found = Frames(frames.given_part(ALL)[at], 1, 0, gamma=frames.gamma, dtype=frames.dtype), found[at]
         blur = Blur(problem.blur.psf, frames.space, problem.blur.boundary, origin=problem.blur.origin)
@@ -96,69 +96,89 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     return math.sqrt(float(squares(off)) / float(total(found.astype(np.float32)))) > 0.07 * top
 
 
-def as_light(frames: Frames, request: Request, limit: int = 1 << 23) -> tuple[Frames, Request, str]:
-    """Return frames for which the blur keeps the sum of the numbers, the request, and a sentence about the change.
+def as_light(frames: Frames, request: Request, limit: int = 1 << 23) -> tuple[Frames, Request]:
+    """Return frames for which the blur keeps the sum of the numbers, and the request with the decision about it.
 
-    The frames are returned as they are, without a sentence, unless the image shows that light was blurred and the curve
-    c of sRGB was applied afterwards. This is examined on a CPU, for one image of two axes, with nothing given in
-    numbers. Two scenes are restored by a few steps of Richardson-Lucy: one from the numbers, and one, l, from the
-    light. The image shows it if the numbers are much nearer to c(H l) than to the blurred scene of the numbers. Two
-    distances must agree: the mean, weighted by |H c(l) − c(H l)|, and the median over the tenth of the pixels where
-    that weight is largest. The changed frames are g + H c(l) − c(H l). Above `limit` numbers, the frames stay as they
-    are, and the sentence says so. If the frames stay, the request holds the noise that was read from them.
+    The frames are returned as they are unless the first one, or an earlier image, shows that light was blurred and the
+    curve c of sRGB was applied afterwards. This is examined on a CPU, for images of two axes, with nothing given in
+    numbers. The changed frames are g + H c(l) − c(H l), where l is the scene that a few steps of Richardson-Lucy
+    restore from the light. A frame stays as it is if its numbers are not those from black to white, or all so dark that
+    the curve is a line. Frames of more than `limit` numbers stay, too, and their note says so.
+    """
+    problem, blur = request.problem, request.problem.operator.shift_invariant
+    given = any(request.options[name] is not None for name in ("gamma", "noise", "psf_error", "weights", "data"))
+    given |= bool(request.options["background"]) or not isinstance(request.lam, str) or frames.device.gpu is not None
+    if request.light == "" or given or problem.axes != 2 or blur is None or not blur.nonnegative:
+        return frames, request
+    weights = None
+    if request.hides or frames.masked is not None:
+        weights = np.broadcast_to(pixel_weights(request, frames, frames.data)[0], frames.extent)
+    if request.light is None:
+        request = _examined(frames, request, weights)
+    if not request.light:
+        return frames, request
+    out, note = frames.data.copy(), ""
+    if math.prod(out.shape[1:]) > limit:  # all other work on such an image takes less time and memory than its change
+        note = "the image is too large to be changed for it (method 'tv' with gamma='srgb' can help)"
+        return frames.replaced(out, f"{request.light}: {note}; "), request
+    for i, g in enumerate(out):
+        if g.min() >= -0.05 and 0.04 < g.max() <= 1.05:
+            note = f"{request.light}: the numbers were changed to those of such a blur (gamma='linear' keeps them); "
+            shown = None if weights is None else weights[i : i + 1]
+            seen, apart = _blurred(g[None], shown, blur)
+            new = np.maximum(g + (apart - seen)[0], 0)
+            out[i] = new if shown is None else np.where(shown[0] > 0, new, g)
+    return frames.replaced(out, note) if note else frames, request
+
+
+def _examined(frames: Frames, request: Request, weights: Array) -> Request:
+    """Return the request with a sentence if the first frame shows that light was blurred, else with its noise.
+
+    Two scenes are restored: one from the numbers, and one, l, from the light. The frame shows it if the numbers are
+    much nearer to c(H l) than to the blurred scene of the numbers. Two distances must agree: the mean, weighted by
+    |H c(l) − c(H l)|, and the median over the tenth of the pixels where that weight is largest.
 
     In 400 draws of blurred numbers with an ε above 0 (with and without lamps, JPEG and an error of the PSF) no median
     distance is less than 0.86 times the other one.
     """
-    unread, problem, blur = request, request.problem, request.problem.operator.shift_invariant
-    given = any(request.options[name] is not None for name in ("gamma", "noise", "psf_error", "weights", "data"))
-    if blur is None or given or request.options["background"] or not isinstance(request.lam, str):
-        return frames, request, ""
-    if problem.axes != 2 or frames.extent[0] > 1 or frames.device.gpu is not None or not blur.nonnegative:
-        return frames, request, ""
-    g = frames.data
-    weights = pixel_weights(request, frames, g)[0]
-    if g.min() < 0 or not 0.04 < g.max() <= 1:  # the curve is a line below 0.04
-        return frames, request, ""
-    noise = psf_noise(filled(g, weights), blur.psf)
-    whole = len(frames.parts(together(frames.device))) == 1  # the choice of λ reads the first part alone
-    if whole and problem.fidelity.name == "gaussian":
-        request = replace(request, problem=replace(problem, noise=noise))
-    if not noise.psf_error:
-        return frames, request, ""
-    shown = np.broadcast_to(1.0 if weights is None else weights, g.shape)
-
-    def blurred(at: tuple[slice, ...], before: Map, after: Map) -> tuple[Array, Array]:
-        part = before(g[at])
-        h = Blur(blur.psf / blur.dc_gain, part.shape[2:], "unknown", origin=blur.origin)
-        fidelity, few = DataFidelity("poisson", weights=shown[at]), Stop(rtol=1e-9, max_iterations=15)
-        posed = Problem(h, 0.0, "tv", fidelity, dtype=g.dtype, stop=few)
-        scene = METHODS["richardson-lucy"].prepare(posed).solve(part).scene
-        return after(h.forward(scene)), h.forward(np.minimum(after(scene), 1))  # sharp numbers end at white
-
+    kept, blur, g = replace(request, light=""), request.problem.blur, frames.part((slice(1), slice(None)))
+    if not 0.04 < largest(g) <= 1:  # the curve is a line below 0.04
+        return kept
+    shown = None if weights is None else weights[:1]
+    noise = psf_noise(filled(g, shown), blur.psf)
+    whole = frames.extent[0] == 1 and len(frames.parts(together(frames.device))) == 1  # λ is chosen from the first part
+    if whole and request.problem.fidelity.name == "gaussian":
+        kept = replace(kept, problem=replace(request.problem, noise=noise))
+    if not noise.psf_error or g.min() < 0:
+        return kept
     at = _window(frames, request, g >= 0.5 * g.max(), 256) or ALL
-    (seen, apart), (plain, _) = blurred(at, unbent, srgb), blurred(at, np.asarray, np.asarray)
-    size = abs(apart - seen) * (shown[at] > 0)
+    g, shown = g[at], None if shown is None else shown[at]
+    (seen, apart), (plain, _) = _blurred(g, shown, blur), _blurred(g, shown, blur, np.asarray, np.asarray)
+    size = abs(apart - seen) if shown is None else abs(apart - seen) * (shown > 0)
     most = size >= np.quantile(size, 0.9)
     (near, middle), (far, median) = (
-        (float((size * off).mean()), float(np.median(off[most]))) for off in (abs(g[at] - seen), abs(g[at] - plain))
+        (float((size * off).mean()), float(np.median(off[most]))) for off in (abs(g - seen), abs(g - plain))
     )
     if not (near < 0.8 * far and middle < 0.8 * median):
-        return frames, request, ""
-    words = f"a blur of light and the curve of sRGB leave {near / far:.2g} of the residual of a blur of numbers: "
-    if g.size > limit:  # all other work on such an image takes less time and memory than its change
-        words += "the image is too large to be changed for it (method 'tv' with gamma='srgb' can help); "
-        return frames, request, words
-    seen, apart = (seen, apart) if at is ALL else blurred(ALL, unbent, srgb)
-    words += "the numbers were changed to those of such a blur (gamma='linear' keeps them); "
-    return frames.replaced(np.maximum(g + (apart - seen) * (shown > 0), 0)), unread, words
+        return kept
+    words = f"a blur of light and the curve of sRGB leave {near / far:.2g} of the residual of a blur of numbers"
+    return replace(request, light=words)
+
+
+def _blurred(g: Array, weights: Array, blur: Blur, before: Map = unbent, after: Map = srgb) -> tuple[Array, Array]:
+    """Return c(H l) and H c(l) for a scene l of c⁻¹(g), with c(l) at most white; `before` is c⁻¹ and `after` is c."""
+    h = Blur(blur.psf / blur.dc_gain, g.shape[2:], "unknown", origin=blur.origin)
+    fidelity, few = DataFidelity("poisson", weights=weights), Stop(rtol=1e-9, max_iterations=15)
+    posed = Problem(h, 0.0, "tv", fidelity, dtype=g.dtype, stop=few)
+    scene = METHODS["richardson-lucy"].prepare(posed).solve(before(g)).scene
+    return after(h.forward(scene)), h.forward(np.minimum(after(scene), 1))  # sharp numbers end at white
 
 
 def _window(frames: Frames, request: Request, found: Array, most: int = 512) -> tuple[slice, ...] | None:
     """Return the window of a large image on the CPU that best mixes found and other pixels, or None for all."""
     blur, sides = request.problem.operator.shift_invariant, [min(n, most) for n in frames.space]
     (rows, high), (cols, wide) = ((n // side, side) for n, side in zip(frames.space, sides, strict=True))
-    if frames.device.gpu is not None or blur is None or rows * cols < 4 or max(blur.psf.shape) > 128:
+    if blur is None or rows * cols < 4 or max(blur.psf.shape) > 128:
         return None
     many = found[:, :, : rows * high, : cols * wide].any(axis=(0, 1)).reshape(rows, high, cols, wide).sum(axis=(1, 3))
     mixed = many * (high * wide - many)
@@ -172,7 +192,7 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
     operator, fidelity = request.problem.operator, request.problem.fidelity
     unchecked = {
         "the image is a line": request.problem.axes == 1,
-        "a Deblurrer makes no such check": not one_image,
+        "a Deblurrer makes no such check, and hides no clipped pixels by itself": not one_image,
         "the image is on a GPU": frames.device.gpu is not None,
         "pixels are hidden": request.hides or frames.masked is not None,
         "the noise is not Gaussian": fidelity.name != "gaussian",
@@ -182,13 +202,11 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
     if blur is not None and (wrong := defect(blur.psf, blur.origin)) is not None:
         warn(f"this PSF {wrong}")
         return replace(result, checks=f"the PSF {wrong}")
-    why = next((words for words, applies in unchecked.items() if applies), "")
-    if why:
+    if why := next((words for words, applies in unchecked.items() if applies), ""):
         return replace(result, checks=f"PSF and boundary were not compared with the image: {why}")
     grey, edge = frames.part((slice(1), slice(None)))[0].mean(axis=0), operator.boundary
     if saturated(grey).any():
-        words = "the sensor may have clipped pixels, which are not hidden: see mask='saturated'"
-        result = replace(result, checks=words)
+        result = replace(result, checks="the sensor may have clipped pixels; they are not hidden: see mask='saturated'")
     if edge.open and blur is not None and (wrong := mismatch(grey, blur.psf)) is not None:
         warn(f"this PSF does not fit the picture: {wrong}; deblur.psf.check says more")
         return replace(result, checks=f"the PSF does not fit the picture: {wrong}")

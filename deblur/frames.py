@@ -179,6 +179,8 @@ class Frames:
         Number of frames times number of colours.
     device : Device
         The device that holds the image.
+    note : str
+        A sentence about numbers that were changed, for the result's checks.
 
     Raises
     ------
@@ -229,6 +231,7 @@ class Frames:
         if self.gamma is not None:
             check_levels(img)
         self._largest: float | None = None
+        self.note = ""
         if img.dtype.kind == "f":
             self._largest = largest(img)
             if not math.isfinite(self._largest):
@@ -240,10 +243,10 @@ class Frames:
         if img.dtype.itemsize > self.dtype.itemsize and self._largest and not least <= self._largest <= most:
             raise ValueError(f"{self.dtype} cannot hold values of size {self._largest:.3g}: scale them, or use float64")
 
-    def replaced(self, data: Array) -> Frames:
-        """Return the frames with other numbers (k, c, *space)."""
+    def replaced(self, data: Array, note: str) -> Frames:
+        """Return the frames with other numbers (k, c, *space), and a sentence about them."""
         other = copy.copy(self)
-        other._raw, other._largest = data, largest(data)
+        other._raw, other._largest, other.note = data, largest(data), note
         return other
 
     @property
@@ -258,7 +261,7 @@ class Frames:
             return np.array([self._largest]).astype(self.dtype)
         return self._numbers(get_xp(self._raw).stack([self._raw.min(), self._raw.max()]))
 
-    def part(self, at: Part) -> Array:
+    def part(self, at: tuple[slice, ...]) -> Array:
         """Return some of the frames as an array (k, c, *space) of the dtype `self.dtype`."""
         return get_xp(self._raw).ascontiguousarray(self._numbers(self._raw[at]))
 

@@ -151,11 +151,11 @@ class Options(TypedDict, total=False):
         and the diagnostics then refer to light, from 0 (black) to 1 (white).
         With ``"linear"`` the numbers are restored without a curve, which is
         right for images that a program blurred. By default they are, too,
-        unless the image shows that light was blurred: `solve` and `reconstruct`
-        then first change the numbers to those of a blur of numbers
-        (``docs/worth.md``). They look for it on a CPU if a rule chooses λ, and
-        noise, weights, `psf_error`, data and background are not given. The
-        result's ``checks`` say so.
+        unless the image shows that light was blurred: its numbers are then
+        first changed to those of a blur of numbers (``docs/worth.md``). This is
+        examined on a CPU if a rule chooses λ, and noise, weights, `psf_error`,
+        data and background are not given, in the first frame of a stack and the
+        first image of a `Deblurrer`. The result's ``checks`` say so.
     psfs : array, (array, positions) or PSFMap, optional
         A PSF that varies across the image, in place of `psf`: either (R, S, m,
         n) on an even grid, as in a `deblur.psf.PSFMap`, or (K, m, n) with the

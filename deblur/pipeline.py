@@ -1,15 +1,13 @@
 """Reconstruction pipeline: validate, detect the boundary, normalise, choose λ and solver, solve, verify.
 
 `reconstruct` returns the image, and `solve` returns it with all decisions and diagnostics. `Deblurrer` keeps the data
-that do not depend on the image. All three run `Deblurrer._solve`; `deblur.tiled`, the command and the comparison call
-them.
+that do not depend on the image. All three run `Deblurrer._solve`, which tiles, command and comparison call.
 
-`Deblurrer._attempts` yields the attempts in order: the decided plan, other solvers, a larger λ. Each decision is made
-by one function. In the order of a call they are:
+`Deblurrer._attempts` yields the attempts: the decided plan, other solvers, a larger λ. Each decision has one function:
 
 1. `request.check_request` checks the options and makes the operator;
 2. `frames.Frames` checks the image and splits it into frames;
-3. `plan.detect_boundary` detects the boundary if it is not named;
+3. `data_checks.as_light` changes numbers of blurred light, and `plan.detect_boundary` detects an unnamed boundary;
 4. `plan.NormalizedImage` scales problem and frames by powers of two;
 5. `tuning.choose_lambda` chooses λ and the prior by a rule;
 6. `request.Request.choice` chooses the solver;
@@ -50,8 +48,8 @@ from .verify import verify
 class Deblurrer:
     """A deblurring problem without the image, set up once and used for many images.
 
-    The first image decides the boundary if none is named, the method, and λ and the noise if a rule chooses λ. These
-    decisions are kept for later images, with all data that they need (factors, spectra, the domain of an iteration).
+    The first image decides the boundary if none is named, the method, and λ, the noise and whether light was blurred if
+    a rule chooses λ. These decisions are kept for later images, with all data needed (factors, spectra, domains).
     Call `tune` to decide from a particular image instead. A Deblurrer can be shared by threads, and pickled.
 
     Parameters
@@ -245,7 +243,8 @@ class Deblurrer:
                 if failed is None:
                     raise last
                 result = failed
-            result = with_checks(result, self._request, frames, one_image)
+            result = with_checks(result, self._request, image.frames, one_image)
+            result = replace(result, checks=image.frames.note + result.checks)
         return result.or_raise() if check else result
 
     @contextmanager
@@ -260,11 +259,14 @@ class Deblurrer:
 
     def _attempts(self, frames: Frames) -> Iterator[tuple[NormalizedImage, Plan]]:
         """Yield the attempts in order; the next one is needed only if the one before it failed."""
-        if self._plan is None:
+        kept = self._plan
+        if kept is None:
             report_phase("boundary" if self._request.candidates else "begin")
         check_frames(frames, self._request)
-        self._request = request = detect_boundary(self._request, frames)  # the first image decides
-        kept = self._plan
+        frames, request = as_light(frames, self._request)
+        request = detect_boundary(request, frames)
+        if kept is None:  # the first image decides
+            self._request = request
         image = NormalizedImage(request, frames, None if kept is None else kept.noise)
         plan = decided(request, kept, image)
         yield image, plan
@@ -368,9 +370,7 @@ def solve_into(
             result = solve_into(into, img, psf, lam, options, check=check, kept=kept, **axes)
             return replace(result, checks=f"pixels that the sensor clipped are hidden; {result.checks}")
         if kept is None or isinstance(request.lam, str):
-            frames, request, words = as_light(frames, request)
-            result = Deblurrer._of(request)._solve(frames, check, into, one_image=True)
-            return replace(result, checks=words + result.checks)
+            return Deblurrer._of(request)._solve(frames, check, into, one_image=True)
         check_frames(frames, request)
         request = detect_boundary(request, frames)
         key = frames.space, frames.dtype, frames.masked is None, str(request.problem.operator.boundary)

@@ -60,6 +60,9 @@ class Request:
         All `Options`, checked; masks and weights in the layout of the image.
     boundary_reason : str
         Where the boundary comes from.
+    light : str or None
+        A sentence if the first image shows that light was blurred before a tone curve, and else an empty one; None
+        before that image.
     """
 
     problem: Problem
@@ -73,6 +76,7 @@ class Request:
     noise: float | None
     options: dict[str, Any]
     boundary_reason: str = AS_REQUESTED
+    light: str | None = None
 
     @property
     def hides(self) -> bool:

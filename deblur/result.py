@@ -198,9 +198,8 @@ class Result:
             "computed": f"in {self.problem.dtype.name}: {self.dtype_reason}",
             "noise": str(self.problem.noise or ""),
             "gamma": gamma and f"{gamma}: restored in linear light; λ and the residual refer to light",
-            "masked": ""
-            if mask is None
-            else f"{int(mask.sum())} of {mask.size} values ({100 * float(mask.mean()):.2g} %)",
+            "masked": mask is not None
+            and f"{int(mask.sum())} of {mask.size} values ({100 * float(mask.mean()):.2g} %)",
             "objective": valued and f"{self.objective:.6g} (measured)",
             "status": f"{self.status.name.lower()}: {self.status.value}",
             "residual": f"{self.residual:.2e} (measured), data residual {self.data_residual:.3e}",
