@@ -18,7 +18,7 @@ from ..errors import MethodError, as_number
 from ..frames import Frames
 from ..image import as_float
 from ..image.light import unbent
-from ..methods import METHODS, choose, named
+from ..methods import METHODS, choose
 from ..operators.blur import Blur
 from ..operators.boundary import BOUNDARIES, Boundary
 from ..options import Options
@@ -133,8 +133,6 @@ def decide(
         request = _read_boundary(request, psf, options, corners())
     problem = request.problem
     options["boundary"] = str(problem.operator.boundary)
-    if request.method != "auto":  # a method that cannot serve is refused now, not in a tile
-        named(request.method, problem)
     if request.linear:
         options["prior"] = request.prior
     lam, lam_reason = request.rule, request.lam_reason
@@ -158,7 +156,7 @@ def decide(
 
 def _read_boundary(request: Request, psf: np.ndarray, options: Options, corners: np.ndarray) -> Request:
     """Return the request with the boundary that is detected in the image's corners."""
-    border = check_request(psf, corners.shape[2:], 0.0, options, CPU)
+    border = check_request(psf, corners.shape[2:], request.lam, options, CPU)
     shown = np.ma.masked_invalid(corners)
     if shown.mask.all():
         found, why = SAFE, "the border of the image has no value that is finite"
@@ -195,7 +193,8 @@ def _choose_lam(
 def of_whole(recipe: Recipe, rule: str, options: Options, image: np.ndarray) -> Recipe:
     """Return the recipe with λ and prior chosen from a whole image (1, c, *space), which is not cut."""
     choice, prior = _tuned(recipe.psf, image, rule, {**options, "boundary": str(recipe.boundary)})
-    return replace(recipe, lam=choice.lam, lam_reason=choice.reason, options={**recipe.options, "prior": prior})
+    kept = {**recipe.options, "prior": prior} if "prior" in recipe.options else recipe.options
+    return replace(recipe, lam=choice.lam, lam_reason=choice.reason, options=kept)
 
 
 def _tuned(psf: np.ndarray, stack: np.ndarray, rule: float | str, options: Any) -> tuple[LambdaChoice, str]:

@@ -169,10 +169,10 @@ class Tiling:
         """
         chosen = self.lam_reason
         while True:
-            with nullcontext() if self.lam > most else suppress(ValueError):  # rounding alone exceeds the tolerance
+            with nullcontext() if self.lam >= most else suppress(ValueError):  # rounding alone exceeds the tolerance
                 plans = [planned(h) for h in psfs]
                 plan = max(plans, key=lambda p: (p.answer == "none", p.passes, p.work))
-                if plan.answer != "none" or self.lam > most:
+                if plan.answer != "none" or self.lam >= most:
                     return plan, psfs[plans.index(plan)]
             self.lam *= 10
             self.lam_reason = f"{chosen}; raised to {self.lam:.3g}, with which tiles reach the tolerance"
