@@ -54,7 +54,7 @@ ODD = {
     f"{RUN} --views v.png": "--views does nothing here: the PSF is in 2-D",
     "reconstruct f.tif -o o.tif --psf box:3 --time 3": "--time 3 is not in f.tif, which has 3 of them",
     "compare --image g.png --psf gaussian:3x3x3,1": "must be a non-empty 2-D array, not shape (3, 3, 3)",
-    "reconstruct f.tif -o o.tif --psf gaussian:3x3x3,1": "f.tif has no axis Z, or an unknown axis: its axes are TYX",
+    "reconstruct f.tif -o o.tif --axis CYX --psf gaussian:3x3x3,1": "no axis Z, or an unknown axis: its axes are CYX",
     "reconstruct q.tif -o o.tif --axis TZYX --psf delta:3x3x3": "for the command a file not black there",
     "reconstruct q.tif -o o.tif --psf gaussian:3x3x3,1": "its axes are QQYX, (2, 3)",
     "reconstruct f.tif -o o.tif --axis ZYX --psf gaussian:5x3x3,1 --boundary zero": "than the image (3 x 30 x 30)",

@@ -109,6 +109,13 @@ def test_a_channel_of_no_such_name_is_refused_with_the_names(tmp_path, counts, c
     assert image.read_with_metadata(tmp_path / "out.zarr")[1].labels == ("488",)
 
 
+def test_channels_without_a_name_are_named_by_their_numbers(tmp_path, counts):
+    write_zarr(tmp_path / "in.zarr", counts, names=["GFP"])
+    run = ["reconstruct", str(tmp_path / "in.zarr"), "-o", str(tmp_path / "out.zarr"), *RUN, "gaussian:1x5x5,1"]
+    assert main([*run, "--axis", "TZCYX"]) == 0
+    assert image.read_with_metadata(tmp_path / "out.zarr")[1].labels == ("GFP", *"12345")
+
+
 def test_planes_and_films_go_into_ome_zarr_tile_by_tile(tmp_path, counts):
     write_imagej(tmp_path / "in.tif", counts)
     run = ["reconstruct", str(tmp_path / "in.tif"), "-o", str(tmp_path / "out.zarr"), *RUN, "gaussian:5,1"]

@@ -43,11 +43,16 @@ def chosen(
     ValueError
         If the requested axes are not those of the file, or the PSF does not match them.
     """
-    written = f"its axes are {metadata.axes or '?' * len(metadata.sizes)}YX, {metadata.sizes or 'none'} before the rows"
-    if axis is not None and len(axis) != len(metadata.sizes):
+    letters = (axis if axis and len(axis) == len(metadata.sizes) else metadata.axes) or "?" * len(metadata.sizes)
+    written = f"its axes are {letters}YX, {metadata.sizes or 'none'} before the rows"
+    if axis not in (None, letters):
         raise ValueError(f"--axis {axis}YX does not fit {source}: {written}")
     if axis not in (None, metadata.axes):
         metadata = _described_anew(metadata, axes=axis)
+    lengths = dict(zip(letters, metadata.sizes, strict=True))
+    if metadata.labels:  # a channel without a name is named by its number
+        unnamed = range(len(metadata.labels), lengths.get("C", 0))
+        metadata = replace(metadata, labels=(*metadata.labels, *map(str, unnamed)))
     volume, deep = space == 3, "Z" in metadata.axes
     if deep and not (volume or planes):
         raise ValueError(
@@ -63,15 +68,13 @@ def chosen(
             f"the PSF has three axes, but {source} has no axis Z, or an unknown axis: {written}; name the axes "
             "(--axis ZYX, TZYX, CZYX or TCZYX), or use a 2-D PSF"
         )
-    letters = metadata.axes or "?" * len(metadata.sizes)
-    wanted = {"T": time, "C": channel}
-    for word, letter in (("time", "T"), ("channel", "C")):
-        some, n = wanted[letter], dict(zip(letters, metadata.sizes, strict=True)).get(letter, 0)
+    for word, some in (("time", time), ("channel", channel)):
+        n = lengths.get(word[0].upper(), 0)
         if some is not None and some.stop > n:
             raise ValueError(
                 f"--{word} {some[-1]} is not in {source}, which has {n} of them: {written}; --axis names others"
             )
-    ranges = [wanted.get(a) or range(n) for a, n in zip(letters, metadata.sizes, strict=True)]
+    ranges = [{"T": time, "C": channel}.get(a) or range(n) for a, n in zip(letters, metadata.sizes, strict=True)]
     where = tuple(slice(r.start, r.stop) for r in ranges)
     if not (time or channel):
         return metadata, where

@@ -162,7 +162,7 @@ def ome_attributes(metadata: Metadata, dtype: Any) -> dict[str, Any]:
     if metadata.labels:
         largest = float(np.iinfo(dtype).max) if np.dtype(dtype).kind in "iu" else 1.0
         window = {"start": 0.0, "min": 0.0, "end": largest, "max": largest}
-        given = metadata.channels or ({},) * len(metadata.labels)
+        given = (*metadata.channels, *({},) * len(metadata.labels))
         channels = [{"label": label, "color": "FFFFFF", "window": window} for label in metadata.labels]
-        ome["omero"] = {"channels": [shown | channel for shown, channel in zip(channels, given, strict=True)]}
+        ome["omero"] = {"channels": [shown | channel for shown, channel in zip(channels, given, strict=False)]}
     return {"ome": ome}
