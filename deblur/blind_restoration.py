@@ -101,7 +101,7 @@ def blind(
     >>> deblur.metrics.psnr(sharp, found.image) > deblur.metrics.psnr(sharp, blurred)
     True
     """
-    frames = Frames(img, channel_axis, stack_axis, options.get("mask"), options.get("gamma"))
+    frames = Frames(img, channel_axis, stack_axis, options)
     if len(frames.data) > 1:
         raise ValueError(f"each of the {len(frames.data)} frames was shaken by itself: restore them one by one")
     estimate = psf.from_blurred(asnumpy(frames.data[0].mean(axis=0)), size, grid=grid, progress=progress)

@@ -88,7 +88,7 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     trial = replace(request, problem=problem, lam=lam, method="gradient", linear=False, options=options)
     at = _window(frames, request, found) if frames.device.gpu is None else None
     if at is not None:
-        frames, found = Frames(frames.given_part(ALL)[at], 1, 0, gamma=frames.gamma, dtype=frames.dtype), found[at]
+        frames, found = Frames(frames.given_part(ALL)[at], 1, 0, options), found[at]
         blur = Blur(problem.blur.psf, frames.space, problem.blur.boundary, origin=problem.blur.origin)
         trial = replace(trial, problem=replace(problem, operator=blur), candidates=())
     # The residual counts hidden values as 0, so the blurred scene there is the negative residual.

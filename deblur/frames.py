@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .device import Array, Device, as_real, blocks, check_finite, get_xp, hidden, unwrapped
-from .errors import check_axis, warn
+from .errors import check_axis, check_choice, check_dtype, warn
 from .image import as_float, linear_light, srgb
 from .image.arrays import looks_coloured
-from .image.light import check_levels
+from .image.light import GAMMAS, check_levels
 from .norms import contiguous, largest
 from .operators.matrix import SPACES
 
@@ -150,12 +150,9 @@ class Frames:
     channel_axis, stack_axis : int or None
         The axes of colours and frames. Without either, an image (M, N, 3) or (M, N, 4) is colour. A fourth channel is
         its opacity, which is not restored.
-    mask : array, str or None
-        True at hidden pixels, whose values do not count.
-    gamma : {"srgb"} or None
-        The tone curve of the image's numbers; the frames hold linear light.
-    dtype : dtype, optional
-        float32 or float64; by default `min_float_dtype` of the image.
+    options : mapping
+        Of the options of a restoration, `mask` and `weights` hide pixels, whose values do not count. With a `gamma` of
+        "srgb" the frames hold linear light. `dtype` is by default `min_float_dtype` of the image.
     axes : int
         Number of spatial axes; see `space_of`.
 
@@ -194,12 +191,11 @@ class Frames:
         img: Any,
         channel_axis: int | None = None,
         stack_axis: int | None = None,
-        mask: Any = None,
-        gamma: str | None = None,
-        dtype: Any = None,
+        options: Mapping[str, Any] = {},
         axes: int = 2,
     ) -> None:
         xp = get_xp(img)
+        gamma = check_choice(options.get("gamma"), (None, *GAMMAS), "gamma")
         Device.of(img).refuse_capture()
         self.masked, unit = hidden(img), str(getattr(img, "unit", "") or getattr(img, "units", "") or "")
         img = unwrapped(img if self.masked is None else np.asarray(img), "the image")
@@ -220,13 +216,16 @@ class Frames:
         self.space = self._axes.space
         as_real(img[:0], "the image")  # raises for a dtype that is not a real number
         self.given = img.dtype
-        self.dtype = min_float_dtype(img.dtype) if dtype is None else np.dtype(dtype)
+        self.dtype = check_dtype(options.get("dtype")) or min_float_dtype(img.dtype)
         self.shape = img.shape
         hide = [] if self.masked is None else [xp.asarray(self.masked)]
-        if mask is not None and not isinstance(mask, str):
-            hide.append(self._like_image(xp.asarray(unwrapped(mask, "mask")), "mask"))
-        for part in hide:
-            img = xp.where(part, img.dtype.type(0), img)
+        given = {name: options.get(name) for name in ("mask", "weights")}
+        for name, part in given.items():
+            if part is not None and not isinstance(part, str):
+                there = self._like_image(xp.asarray(unwrapped(part, name)), name)
+                hide.append(there if name == "mask" else there == 0)
+        for there in hide:
+            img = xp.where(there, img.dtype.type(0), img)
         self.gamma = None if gamma == "linear" else gamma
         if self.gamma is not None:
             check_levels(img)

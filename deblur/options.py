@@ -257,15 +257,10 @@ def check_lam(lam: Any) -> float | str:
     return value
 
 
-def check_gamma(gamma: Any) -> str | None:
-    """Return `gamma`; raise ValueError with the list of known curves if it is not one of them."""
-    return check_choice(gamma, (None, *GAMMAS), "gamma")
-
-
 def check_values(o: dict[str, Any]) -> None:
     """Raise an error for the first option that is out of its range."""
     check_choice(o["formula"], FORMULAS, "formula")
-    check_gamma(o["gamma"])
+    check_choice(o["gamma"], (None, *GAMMAS), "gamma")
     check_choice(o["prior"], PRIORS, "prior")
     if not isinstance(o["boundary"], Boundary):
         check_choice(o["boundary"], ("auto", *BOUNDARIES), "boundary")

@@ -27,14 +27,14 @@ from typing import Any, Unpack
 
 from .data_checks import as_light, check_frames, is_clipped, with_checks
 from .device import CPU, Array, Device
-from .errors import check_dtype, check_flags
+from .errors import check_flags
 from .frames import Frames, space_of
 from .image import Levels
 from .methods import METHODS, Choice
 from .normalization import Scale
 from .norms import combined
 from .operators.operator import Operator
-from .options import Options, check_gamma, takes_options
+from .options import Options, takes_options
 from .plan import RECOVERABLE, NormalizedImage, Plan, decided, detect_boundary
 from .problem import Solution, synchronize
 from .progress import report_phase
@@ -208,8 +208,7 @@ class Deblurrer:
 
     def _frames(self, img: Array, channel_axis: int | None, stack_axis: int | None) -> Frames:
         request = self._request
-        mask, gamma, dtype = (request.options[name] for name in ("mask", "gamma", "dtype"))
-        frames = Frames(img, channel_axis, stack_axis, mask, gamma, dtype, request.problem.axes)
+        frames = Frames(img, channel_axis, stack_axis, request.options, request.problem.axes)
         request.begin_compiling(frames.dtype)
         return frames
 
@@ -359,9 +358,8 @@ def solve_into(
     residual.
     """
     # `kept` passes the Deblurrer to the next call, which may have another image but must have the same other arguments.
-    gamma, dtype = check_gamma(options.get("gamma")), check_dtype(options.get("dtype"))
     count = 2 if psf is None else space_of(psf, img, **axes)
-    frames = Frames(img, **axes, mask=options.get("mask"), gamma=gamma, dtype=dtype, axes=count)
+    frames = Frames(img, **axes, options=options, axes=count)
     request = check_request(psf, frames.space, lam, options, frames.device, masked=frames.masked is not None)
     request.begin_compiling(frames.dtype)
     with request.problem.device.current():

@@ -234,11 +234,9 @@ def test_a_sky_with_stars_is_given_a_hint_and_a_photograph_none(path, psf, tmp_p
     tifffile.imwrite(tmp_path / "sky.tif", counts.astype(np.float32))
     stars = ["reconstruct", tmp_path / "sky.tif", "-o", tmp_path / "out.tif", "--psf", "gaussian:9,1.5", "--force"]
     people = ["reconstruct", path, "-o", tmp_path / "out.png", "--psf", psf]
-    hints = []
-    for run in (stars, people, [*stars, "--bounds", "nonnegative"]):
-        hints.append([line for line in prints(capsys, run).splitlines() if "--background" in line])
-    assert hints[1:] == [[], []]
-    (hint,) = hints[0]
+    shown = [prints(capsys, run).splitlines() for run in (stars, people, [*stars, "--bounds", "nonnegative"])]
+    (hint,), *others = ([line for line in lines if "--background" in line] for lines in shown)
+    assert others == [[], []]
     assert hint.endswith("--bounds nonnegative --data poisson")
     assert reconstruct(*stars[1:], *hint.partition(" try ")[2].split()) == 0
     assert image.read(tmp_path / "out.tif").min() >= 0

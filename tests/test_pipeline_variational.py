@@ -112,9 +112,7 @@ def test_a_denoiser_selects_plug_and_play(g):
 
 def test_hidden_pixels_have_no_influence_and_are_reported(g):
     mask = np.random.default_rng(1).random(g.shape) < 0.05
-    results = []
-    for junk in (0.0, 1e6, np.nan):
-        results.append(solve(np.where(mask, junk, g), method="tv", mask=mask))
+    results = [solve(np.where(mask, junk, g), method="tv", mask=mask) for junk in (0.0, 1e6, np.nan)]
     for result in results[1:]:
         assert np.array_equal(result.image, results[0].image)
         assert result.data_residual == pytest.approx(results[0].data_residual, rel=1e-12)
@@ -124,9 +122,10 @@ def test_hidden_pixels_have_no_influence_and_are_reported(g):
     assert results[0].data_residual == pytest.approx(data_residual, rel=1e-9)
     assert np.array_equal(results[0].mask, mask)
     assert f"masked      {mask.sum()} of {mask.size} values" in str(results[0])
-    refused(ValueError, "NaN", solve, np.where(mask, np.nan, g), method="tv")
+    unknown = np.where(mask, np.nan, g)
+    refused(ValueError, "NaN", solve, unknown, method="tv")
     # a mask of 0 and 1, and weights of 0, say the same
-    assert np.abs(solve(g, method="tv", weights=1.0 - mask).image - results[0].image).max() <= 1e-9
+    assert np.abs(solve(unknown, method="tv", weights=1.0 - mask).image - results[0].image).max() <= 1e-9
     assert np.array_equal(solve(g, method="tv", mask=mask.astype(np.uint8)).image, results[0].image)
 
 

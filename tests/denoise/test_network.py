@@ -68,8 +68,7 @@ def test_pictures_on_any_scale(rng):
 def test_shapes_are_kept(rng, shape):
     image, near = rng.random((2, *shape)).astype(np.float32)
     found = network.network(image, 0.1, near)
-    assert found.shape == shape
-    assert found.dtype == np.float32
+    assert (found.shape, found.dtype) == (shape, np.float32)
     assert np.isfinite(found).all()
 
 
