@@ -78,7 +78,6 @@ _STEPS, _STEPS_VARYING = 400, 150
 _LEAK = 0.15  # share of the prior scene's residual that the taper may add to it
 _SEEN = 2.0  # ratio of a spectrum's noise to that of blocks above which the spectrum's λ is not used
 _HIDDEN = 1.7  # ratio of the data's energy to that under the taper above which the spectrum's λ is not used
-_FEW, _NOISY = 5000, 0.15  # λ is raised if there are so few pixels and noise is so large a share of the correction
 _WINDOW = 512  # side, in pixels, of the window that represents a large picture
 SMALL = 128 * 128  # pixels up to which exact sums cost no more than a spectrum
 # Relative change of λ, and of its residual, over a quarter more steps that counts as converged: for named rules,
@@ -340,7 +339,7 @@ def linear_choice(
         if other.converged and other.lam > choice.lam:
             reason = f"{other.reason}; cross-validation was rejected: {choice.remark}"
             return replace(other, reason=reason, remark=choice.remark)
-    return _cautious(choice, sums) if quick else choice
+    return choice
 
 
 def from_spectrum(
@@ -382,8 +381,10 @@ def from_spectrum(
             psf = None if blur is None else blur.psf
             sound = implied <= _SEEN * noise_level(first[middle], psf, first.ndim)
         if blur is None:
-            choice = _raised(choice, math.sqrt(2), "parts only resemble the whole")
-        choices.append(_cautious(choice, sums) if sound else None)
+            lam = math.sqrt(2) * choice.lam
+            reason = choice.reason.replace(f"λ = {choice.lam:.3g}", f"λ = {lam:.3g}, 1.4 times the one that")
+            choice = replace(choice, lam=lam, reason=f"{reason}: parts only resemble the whole")
+        choices.append(choice if sound else None)
     return choices or nothing
 
 
@@ -399,29 +400,6 @@ def _coloured(choice: LambdaChoice, sums: FilterSums, fits: bool) -> LambdaChoic
     lam = sums.balanced(choice.lambdas, 2.0, typical=fits)
     reason = explained(lam, "gcv", f"by {sums.decomposition}", "", COLOURED)
     return replace(choice, lam=lam, remark=COLOURED, converged=fits, reason=reason)
-
-
-def _cautious(choice: LambdaChoice, sums: FilterSums) -> LambdaChoice:
-    """Return `choice`, or for few pixels up to twice its λ.
-
-    λ is raised until noise makes only a part of what it adds to the prior scene. With fewer pixels and more noise,
-    cross-validation finds its minimum less exactly, and too small a λ costs more than too large a one.
-    """
-    if not (choice.rule == "gcv" and choice.converged and sums.pixels <= _FEW):
-        return choice
-    variance = sums.frames * sums.implied_variance(choice.lam)
-    for factor in (1.0, math.sqrt(2), 2.0):
-        lam = factor * choice.lam
-        if variance * sums.noise(lam) <= _NOISY * float(sums.solution(lam)):
-            break
-    why = f"noise is more than {_NOISY:.0%} of what that adds"
-    return choice if factor == 1 else _raised(choice, factor, why)
-
-
-def _raised(choice: LambdaChoice, factor: float, why: str) -> LambdaChoice:
-    lam = factor * choice.lam
-    reason = choice.reason.replace(f"λ = {choice.lam:.3g}", f"λ = {lam:.3g}, {factor:.2g} times the one that")
-    return replace(choice, lam=lam, reason=f"{reason}: {why}")
 
 
 def _bidiagonalized(

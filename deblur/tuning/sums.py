@@ -95,10 +95,6 @@ class FilterSums:
         """Return A(λ) for all frames together."""
         return self.frames * float((self.operator / (self.operator + lam)) @ self.counts)
 
-    def noise(self, lam: float) -> float:
-        """Return the expected ‖f_λ‖² for an image of white noise with variance 1."""
-        return float((self.operator / (self.operator + lam) ** 2) @ self.counts)
-
     def implied_variance(self, lam: float) -> float:
         """Return the noise variance ρ/(N − A) that λ implies (Wahba, J. R. Stat. Soc. B 45 (1983))."""
         return float(self.residual(lam)) / max(self.pixels - self.influence(lam), np.finfo(float).tiny)
