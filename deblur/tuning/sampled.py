@@ -54,7 +54,7 @@ from ..methods import METHODS
 from ..norms import combined, largest, norms_of, squares, total, totals
 from ..operators.matrix import by
 from ..operators.torus import Torus
-from ..problem import Factor, Problem, Solution, Stop
+from ..problem import FLOAT64, Factor, Problem, Solution, Stop
 from ..solvers.admm import first_frames
 from ..solvers.noise import noise_variance
 from ..solvers.start import all_weights, filled, prior_scene
@@ -107,25 +107,21 @@ class _Observer:
             signs = random_signs(g.shape, g.dtype, xp)
             if problem.noise is not None:
                 signs = problem.noise.coloured(signs, problem.axes)
-            size = math.sqrt(nu)
+            size, least = math.sqrt(nu), 1e-3 * self.scale
             if self.counts:
-                size = xp.maximum(size * xp.sqrt(xp.maximum(g, float(g.mean()) * 0.05)), 1e-3 * self.scale)
-                self.probe = (signs * size).astype(g.dtype, copy=False)
+                size = xp.maximum(size * xp.sqrt(xp.maximum(g, float(g.mean()) * 0.05)), least)
+                perturbed = xp.maximum(g + (signs * size).astype(g.dtype, copy=False), 0)
             else:
-                self.probe = combined(signs, a=max(size, 1e-3 * self.scale))
-            perturbed = combined(g, self.probe)
-            if self.counts:
-                perturbed = xp.maximum(perturbed, 0)
-                self.probe = perturbed - g
+                perturbed = combined(g, signs, b=max(size, least))
+            self.probe = perturbed - g
             self.stack = xp.concatenate([g, perturbed])
             self.shown = self.probe if weights is None else xp.where(self.w > 0, self.probe, 0)
-            self.power = float(squares(self.shown))
             if weights is not None and weights.ndim == g.ndim and len(weights) > 1:
                 fidelity = replace(problem.fidelity, weights=xp.concatenate([weights, weights]))
                 self.problem = replace(self.problem, fidelity=fidelity)
         self.seen: dict[float, tuple[float, float, float]] = {}
         self.last: Solution | None = None
-        self._last_lam, self._level = 0.0, nu
+        self._last_lam, self._level, self._left = 0.0, nu, math.inf
 
     def look(self, lam: float) -> tuple[float, float, float]:
         """Return the rule's function, A/N and ‖f_λ‖ of the solution for λ, which starts from the last one."""
@@ -135,37 +131,45 @@ class _Observer:
             return self.seen[lam]
         problem, k, xp = replace(self.problem, lam=lam), self.frames, self.problem.xp
         # A solution for a larger λ is a good start. One for a smaller λ already meets a loose tolerance for the larger
-        # λ.
-        start = first_frames(self.last, len(self.stack)) if self.last and lam < self._last_lam else None
+        # λ, unless the tolerance depends on that solution.
+        near = problem.quadratic or lam < self._last_lam
+        start = first_frames(self.last, len(self.stack)) if self.last and near else None
         self.last = None  # free its arrays
         mean = float(abs(self.g).mean()) if self.counts else 1.0
+        stop, stack = problem.stop, self.stack
         if not problem.quadratic:
             # A volume's blur lets less through, and a smooth regularizer's curve is flatter still.
             flat = problem.axes > 2 and is_quadratic(problem.regularizer)
             least, most, of_noise = _RTOL if self.needs_degrees and not flat else _RTOL_EXACT
-            rtol = min(max(of_noise * math.sqrt(self._level * mean) / self.scale, least), most)
-        else:
-            # Conjugate gradients that stop early regularise, too.
-            share = lam / (lam + problem.operator.norm_bound**2)
-            rtol = problem.stop.rtol or max(min(1e-4, share / 100), 30 * float(np.finfo(self.g.dtype).eps))
-        problem = replace(problem, stop=Stop(rtol=rtol))
-        solution = self.prepare(problem).solve(self.stack, start)
+            stop = Stop(rtol=min(max(of_noise * math.sqrt(self._level * mean) / self.scale, least), most))
+        elif not stop.rtol:
+            # Conjugate gradients that stop early regularise, too. A residual as large as λLᵀLf = HᵀWe does not
+            # distinguish λ from the last one: for a wide smooth blur, one scene then serves all small λ.
+            share, single = lam / (lam + problem.operator.norm_bound**2), 30 * float(np.finfo(np.float32).eps)
+            rtol = min(max(min(1e-4, share / 100), single), 0.5 * self._left * lam)
+            # After 100 iterations in float64, only parts still move that hardly change the rule's function.
+            stop = Stop(rtol=rtol, max_iterations=100 if rtol < single else None)
+            if rtol < single:
+                problem, stack = problem.computed_in(FLOAT64), stack.astype(FLOAT64)
+        solution = self.prepare(replace(problem, stop=stop)).solve(stack, start)
+        solution = replace(solution, scene=solution.scene.astype(self.g.dtype, copy=False))
         self.last, self._last_lam = solution, lam
         seen = problem.operator.forward(solution.scene)
         if problem.fidelity.background:
             seen = seen + problem.fidelity.background
         size = norms_of(solution.scene[:k])[0]
-        precision = 1 / xp.maximum(seen[:k], 1e-3 * mean) if self.counts else None
+        precision = 1 / xp.maximum(seen[:k], 1e-3 * mean) if self.counts else 1.0
         e = combined(self.g, seen[:k], b=-1)
-        if self.counts or problem.fidelity.weights is not None:
-            e *= xp.sqrt(self.w if precision is None else self.w * precision)
+        e *= xp.sqrt(self.w * precision)
         self._level = float(squares(e)) / self.pixels
+        if problem.quadratic:
+            left, data = norms_of(problem.operator.adjoint(e * xp.sqrt(self.w)), self.problem.right(self.g))
+            self._left = left / (data or math.inf) / lam
         degrees = math.nan
         if self.needs_degrees:
             # Σ b (Hf(g + b) − Hf(g)), divided by b's size pixel by pixel
-            shown = self.shown if precision is None else self.shown * precision
-            power = self.power if precision is None else float(total(self.shown * shown))
-            degrees = float(total(combined(combined(seen[k:], seen[:k], b=-1), by=shown))) / power
+            shown = self.shown * precision
+            degrees = float(total(combined(combined(seen[k:], seen[:k], b=-1), by=shown)) / total(self.shown * shown))
         self.seen[lam] = self._value(e, degrees), degrees, size
         return self.seen[lam]
 
