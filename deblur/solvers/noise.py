@@ -302,17 +302,18 @@ def estimate_noise_model(g: Array) -> NoiseModel:
     """
     g, power_of_two = _unit(g)
     blocks, freedom = _noise_blocks(g, _SIDES[1:])
-    means, _, least = np.concatenate(blocks, axis=1)
+    means, middle, least = np.concatenate(blocks, axis=1)
     means = np.maximum(means, 0)
     if not len(least):
         return NoiseModel(0.0, 0.0)
-    parts = np.array_split(np.argsort(means), max(1, min(16, len(means) // 40)))
+    # Equal means, which few counts have, differ by rounding: other frequencies order their blocks, not their places.
+    order = np.lexsort((middle, np.round(means / (means.max() or 1.0), 12)))
+    parts = np.array_split(order, max(1, min(16, len(means) // 40)))
     values, line = np.array([means[part].mean() for part in parts]), np.ones(len(means))
     rounding, unit = step_of(g) ** 2 / 12, float(values.mean()) or 1.0
     sides = np.stack([np.ones_like(values), values / unit], axis=1)  # of one brightness alone the noise is not photons'
     for _ in range(6):
-        quiet = [_quiet(least[part] / line[part], freedom) for part in parts]
-        variances = np.array([power * line[part].mean() for power, part in zip(quiet, parts, strict=True)])
+        variances = np.array([_quiet(least[part] / line[part], freedom) * line[part].mean() for part in parts])
         weight = 1 / variances
         for _ in range(6):
             (square, gain), _ = scipy.optimize.nnls(sides * weight[:, None], (variances - rounding) * weight)

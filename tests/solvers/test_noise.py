@@ -91,6 +91,11 @@ def test_noise_that_grows_with_the_light_is_found_as_that(gain, read, rng):
     assert model.weights(g).mean() == pytest.approx(1)
 
 
+def test_the_noise_model_does_not_depend_on_the_places_of_equally_bright_areas(rng):
+    counts = rng.poisson(0.02, (96, 128)) / 255
+    np.testing.assert_allclose(estimate_noise_model(counts[::-1, ::-1]), estimate_noise_model(counts), rtol=1e-9)
+
+
 def test_an_image_without_noise_has_none():
     assert estimate_noise(np.full((40, 40), 0.3)) <= 1e-15
     refused(ValueError, "4 x 4", estimate_noise, np.ones((3, 50)))
