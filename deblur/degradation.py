@@ -119,11 +119,9 @@ def _blur(scene: Array, psf: Array, boundary: str, origin: Sequence[int] | None)
     space = scene.shape[-psf.ndim :]
     edge = get_boundary(boundary)
     shape = tuple(n - edge.extra(m) for n, m in zip(space, psf.shape, strict=True))
-    if min(shape) < 1:
-        raise ValueError(
-            f"the PSF {psf.shape} is larger than the image {space}, so it reaches beyond it "
-            "everywhere; crop the PSF or use a larger image"
-        )
+    if any(m > n for m, n in zip(psf.shape, shape, strict=True)):
+        why = f"the PSF {psf.shape} is larger than what boundary={boundary!r} leaves of the image {space}, {shape}"
+        raise ValueError(f"{why}: crop the PSF or use a larger image")
     return Blur(psf, shape, edge, origin=origin).forward(scene)
 
 

@@ -254,7 +254,7 @@ def check(args: argparse.Namespace) -> int:
     --psf : psf
         The PSF, for example gaussian:9,1.2 or a file.
     --picture : path, optional
-        PNG file for a figure of the comparison.
+        File for a figure of the comparison, of the kind that its name ends with: .png, .jpg, .pdf or .svg.
     --force : flag
         Replace the figure if it exists.
     """
@@ -262,8 +262,8 @@ def check(args: argparse.Namespace) -> int:
         image.check_writable(args.picture, args.force, inputs=[args.input, args.psf[0]])
     found = psf.check(image.as_float(_grey(args)), upright(args.psf, args.read["orientation"]))
     if args.picture:
-        from . import plot
+        from .plot import psf_check
 
-        write_whole(args.picture, partial(plot.psf_check(found).savefig, format="png"), args.force)
+        write_whole(args.picture, partial(psf_check(found).savefig, format=Path(args.picture).suffix[1:]), args.force)
     terminal.report(str(found))
     return 0 if found.verdict.ok else 1

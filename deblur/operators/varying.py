@@ -285,11 +285,14 @@ def check_grid(grid: Any) -> Any:
     return tuple(check_count(n, "each side of grid") for n in sides)
 
 
-def cell_centres(grid: Any, shape: Shape) -> np.ndarray:
-    """Return rows and columns, (R, S, 2), of the centres of R x S equal parts of a frame of `shape` pixels."""
+def cell_centres(grid: Any, shape: Shape, least: int = 1) -> np.ndarray:
+    """Return rows and columns, (R, S, 2), of the centres of R x S equal parts of a frame of `shape` pixels.
+
+    No side of a part may be shorter than `least` pixels.
+    """
     grid = check_grid(grid)
-    if any(k > n for k, n in zip(grid, shape, strict=True)):
-        raise ValueError(f"a grid of {by(grid)} has more parts than {by(shape)} pixels can be cut into")
+    if any(k * least > n for k, n in zip(grid, shape, strict=True)):
+        raise ValueError(f"a grid of {by(grid)} has more parts than {by(shape)} pixels hold, of {least} x {least} each")
     centres = [(np.arange(k) + 0.5) * n / k - 0.5 for k, n in zip(grid, shape, strict=True)]
     return np.stack(np.meshgrid(*centres, indexing="ij"), -1)
 

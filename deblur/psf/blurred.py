@@ -108,7 +108,7 @@ def from_blurred(
     if min(shape) < 1 or max(shape) < 3 or min(whole.shape) < max(2 * max(shape), 16):
         why = f"a PSF of {shape[0]} x {shape[1]} cannot be found in an image of {whole.shape[0]} x {whole.shape[1]}: it"
         raise ValueError(f"{why} must have 3 pixels or more, and the image twice as many, and 16 at least")
-    positions = None if grid is None else cell_centres(grid, whole.shape)
+    positions = None if grid is None else cell_centres(grid, whole.shape, max(shape))
     window = _part(whole, _sharpest(whole), max(_SIDE, 6 * s))
     if not float(window.std()) > 1e-6 * float(abs(window).max()):
         raise ValueError("the image is constant, so that nothing shows the blur")
