@@ -112,7 +112,7 @@ def as_light(frames: Frames, request: Request, limit: int = 1 << 23) -> tuple[Fr
         return frames, request
     weights = None
     if request.hides or frames.masked is not None:
-        weights = np.broadcast_to(pixel_weights(request, frames, frames.data)[0], frames.extent)
+        weights = np.broadcast_to(np.asarray(pixel_weights(request, frames, frames.data)[0]), frames.extent)
     if request.light is None:
         request = _examined(frames, request, weights)
     if not request.light:

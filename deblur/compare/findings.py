@@ -9,9 +9,6 @@ from typing import Any
 from ..errors import check_choice, check_count, check_number
 from ..options import check_lam
 
-#: Outcomes of a row. Only "ok" rows have figures.
-STATUSES = ("ok", "refused", "not installed", "failed", "too slow")
-
 
 @dataclass
 class Row:
@@ -28,7 +25,7 @@ class Row:
     assumes : str
         The boundary that the method assumed; it may differ from that of the case.
     status : str
-        One of `STATUSES`.
+        "ok", "refused", "not installed", "failed" or "too slow". Only "ok" rows have figures.
     reason : str
         Why the method did not run or failed, with advice; empty for "ok".
     parameter : str

@@ -34,16 +34,12 @@ class UpdatePlan:
         The prediction, in one sentence.
     update_seconds, refactor_seconds : float
         Predicted times.
-    update_operations, refactor_operations : float
-        Floating-point operations, counted.
     """
 
     choice: str
     reason: str
     update_seconds: float
     refactor_seconds: float
-    update_operations: float
-    refactor_operations: float
 
     def __str__(self) -> str:
         return f"{self.choice}: {self.reason}"
@@ -111,18 +107,16 @@ def plan_update(
     if k > last:
         raise ValueError(f"no update {which} of {p} at {k} exists for a {m} x {n} matrix")
     work = Update(which, m, n, p, k, keep_q, rhs, (check_dtype(dtype) or np.dtype(float)).itemsize, device)
-    update, refactor = work.features(), work.refactor_features()
     rates = _rates()[device]
-    update_s = predict(rates[work.rate_name()], update)
-    refactor_s = predict(rates[work.rate_name(refactor=True)], refactor)
+    update_s = predict(rates[work.rate_name()], work.features())
+    refactor_s = predict(rates[work.rate_name(refactor=True)], work.refactor_features())
     grounds = f"{1e3 * update_s:.2g} ms predicted against {1e3 * refactor_s:.2g} ms"
     # On a GPU without Q, these two repeat products until they are orthogonal; how often cannot be predicted.
     unsure = device == "gpu" and not keep_q and which in ("remove_rows", "add_columns")
     choice = choose(update_s, refactor_s, 0.55 if unsure else 0.8)
     words = "updating is the faster" if choice == "update" else "a new factorisation is the faster"
     what = f"{which.replace('_', ' ')}, p = {p} at k = {k} of a {m} x {n} matrix, {'with' if keep_q else 'without'} Q"
-    operations = update["operation"], refactor["operation"]
-    return UpdatePlan(choice, f"{what}: {words}, {grounds}", update_s, refactor_s, *operations)
+    return UpdatePlan(choice, f"{what}: {words}, {grounds}", update_s, refactor_s)
 
 
 def choose(update_seconds: float, refactor_seconds: float, share: float = 0.8) -> str:

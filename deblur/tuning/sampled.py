@@ -111,9 +111,10 @@ class _Observer:
             if self.counts:
                 size = xp.maximum(size * xp.sqrt(xp.maximum(g, float(g.mean()) * 0.05)), least)
                 perturbed = xp.maximum(g + (signs * size).astype(g.dtype, copy=False), 0)
+                self.probe = perturbed - g
             else:
-                perturbed = combined(g, signs, b=max(size, least))
-            self.probe = perturbed - g
+                self.probe = combined(signs, a=max(size, least))
+                perturbed = combined(g, self.probe)
             self.stack = xp.concatenate([g, perturbed])
             self.shown = self.probe if weights is None else xp.where(self.w > 0, self.probe, 0)
             if weights is not None and weights.ndim == g.ndim and len(weights) > 1:
@@ -121,7 +122,7 @@ class _Observer:
                 self.problem = replace(self.problem, fidelity=fidelity)
         self.seen: dict[float, tuple[float, float, float]] = {}
         self.last: Solution | None = None
-        self._last_lam, self._level, self._left = 0.0, nu, math.inf
+        self._below, self._level, self._left = 0.0, nu, math.inf
 
     def look(self, lam: float) -> tuple[float, float, float]:
         """Return the rule's function, A/N and ‖f_λ‖ of the solution for λ, which starts from the last one."""
@@ -132,8 +133,7 @@ class _Observer:
         problem, k, xp = replace(self.problem, lam=lam), self.frames, self.problem.xp
         # A solution for a larger λ is a good start. One for a smaller λ already meets a loose tolerance for the larger
         # λ, unless the tolerance depends on that solution.
-        near = problem.quadratic or lam < self._last_lam
-        start = first_frames(self.last, len(self.stack)) if self.last and near else None
+        start = first_frames(self.last, len(self.stack)) if self.last and lam < self._below else None
         self.last = None  # free its arrays
         mean = float(abs(self.g).mean()) if self.counts else 1.0
         stop, stack = problem.stop, self.stack
@@ -153,14 +153,15 @@ class _Observer:
                 problem, stack = problem.computed_in(FLOAT64), stack.astype(FLOAT64)
         solution = self.prepare(replace(problem, stop=stop)).solve(stack, start)
         solution = replace(solution, scene=solution.scene.astype(self.g.dtype, copy=False))
-        self.last, self._last_lam = solution, lam
+        self.last, self._below = solution, math.inf if problem.quadratic else lam
         seen = problem.operator.forward(solution.scene)
         if problem.fidelity.background:
             seen = seen + problem.fidelity.background
         size = norms_of(solution.scene[:k])[0]
-        precision = 1 / xp.maximum(seen[:k], 1e-3 * mean) if self.counts else 1.0
+        precision = 1 / xp.maximum(seen[:k], 1e-3 * mean) if self.counts else None
         e = combined(self.g, seen[:k], b=-1)
-        e *= xp.sqrt(self.w * precision)
+        if self.counts or problem.fidelity.weights is not None:
+            e *= xp.sqrt(self.w if precision is None else self.w * precision)
         self._level = float(squares(e)) / self.pixels
         if problem.quadratic:
             left, data = norms_of(problem.operator.adjoint(e * xp.sqrt(self.w)), self.problem.right(self.g))
@@ -168,8 +169,9 @@ class _Observer:
         degrees = math.nan
         if self.needs_degrees:
             # Σ b (Hf(g + b) − Hf(g)), divided by b's size pixel by pixel
-            shown = self.shown * precision
-            degrees = float(total(combined(combined(seen[k:], seen[:k], b=-1), by=shown)) / total(self.shown * shown))
+            shown = self.shown if precision is None else self.shown * precision
+            power = float(total(combined(self.shown, by=shown)))
+            degrees = float(total(combined(combined(seen[k:], seen[:k], b=-1), by=shown))) / power
         self.seen[lam] = self._value(e, degrees), degrees, size
         return self.seen[lam]
 

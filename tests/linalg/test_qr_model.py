@@ -340,7 +340,6 @@ def test_the_plan_knows_the_extremes(keep_q):
     assert choice("remove_rows", 20000, 1000, 15000) == "refactor"
     plan = plan_update("remove_rows", 20000, 1000, 1, keep_q=keep_q)
     assert plan.update_seconds < plan.refactor_seconds
-    assert plan.update_operations < plan.refactor_operations
     assert "updating is the faster" in str(plan)
 
 
