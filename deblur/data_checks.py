@@ -117,10 +117,10 @@ def as_light(frames: Frames, request: Request, limit: int = 1 << 23) -> tuple[Fr
         request = _examined(frames, request, weights)
     if not request.light:
         return frames, request
+    if math.prod(frames.extent[1:]) > limit:  # all other work on it takes less time and memory than its change
+        frames.note = f"{request.light}: the image is too large to be changed (try method='tv' with gamma='srgb'); "
+        return frames, request
     out, note = frames.data.copy(), ""
-    if math.prod(out.shape[1:]) > limit:  # all other work on such an image takes less time and memory than its change
-        note = "the image is too large to be changed for it (method 'tv' with gamma='srgb' can help)"
-        return frames.replaced(out, f"{request.light}: {note}; "), request
     for i, g in enumerate(out):
         if g.min() >= -0.05 and 0.04 < g.max() <= 1.05:
             note = f"{request.light}: the numbers were changed to those of such a blur (gamma='linear' keeps them); "

@@ -120,7 +120,7 @@ def _blur(scene: Array, psf: Array, boundary: str, origin: Sequence[int] | None)
     edge = get_boundary(boundary)
     shape = tuple(n - edge.extra(m) for n, m in zip(space, psf.shape, strict=True))
     if any(m > n for m, n in zip(psf.shape, shape, strict=True)):
-        why = f"the PSF {psf.shape} is larger than what boundary={boundary!r} leaves of the image {space}, {shape}"
+        why = f"the PSF {psf.shape} is larger than the blurred image, {shape} for boundary={boundary!r} of {space}"
         raise ValueError(f"{why}: crop the PSF or use a larger image")
     return Blur(psf, shape, edge, origin=origin).forward(scene)
 

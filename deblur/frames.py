@@ -223,7 +223,7 @@ class Frames:
         for name, part in given.items():
             if part is not None and not isinstance(part, str):
                 there = self._like_image(xp.asarray(unwrapped(part, name)), name)
-                hide.append(there if name == "mask" else there == 0)
+                hide.append(there if name == "mask" else (there == 0) & ~xp.isfinite(img))
         for there in hide:
             img = xp.where(there, img.dtype.type(0), img)
         self.gamma = None if gamma == "linear" else gamma

@@ -264,6 +264,7 @@ def check(args: argparse.Namespace) -> int:
     if args.picture:
         from .plot import psf_check
 
-        write_whole(args.picture, partial(psf_check(found).savefig, format=Path(args.picture).suffix[1:]), args.force)
+        kind = Path(args.picture).suffix[1:] or "png"
+        write_whole(args.picture, partial(psf_check(found).savefig, format=kind), args.force)
     terminal.report(str(found))
     return 0 if found.verdict.ok else 1

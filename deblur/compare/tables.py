@@ -113,14 +113,10 @@ def terminal_table(found: Comparison, width: int | None = None) -> str:
 def markdown_tables(found: Comparison) -> str:
     """Return a table for each case, the meaning of the columns, and the machine, in Markdown."""
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    environment.filters["escaped"] = _escaped
+    # In Markdown a bar would end its cell, and an angle bracket would begin a tag.
+    environment.filters["escaped"] = lambda text: re.sub(r"([|\\`*_<>\[\]])", r"\\\1", text)
     environment.globals |= {"ranked": ranked, "shown_columns": shown_columns, "cell": cell}
     return environment.from_string(_markup("tables.md")).render(found=found, explained=COLUMNS)
-
-
-def _escaped(text: str) -> str:
-    """Escape text for Markdown, where a bar would end its cell and an angle bracket would begin a tag."""
-    return re.sub(r"([|\\`*_<>\[\]])", r"\\\1", text)
 
 
 def csv_table(found: Comparison) -> str:

@@ -50,9 +50,9 @@ def chosen(
     if axis not in (None, metadata.axes):
         metadata = _described_anew(metadata, axes=axis)
     lengths = dict(zip(letters, metadata.sizes, strict=True))
-    if metadata.labels:  # a channel without a name is named by its number
-        unnamed = range(len(metadata.labels), lengths.get("C", 0))
-        metadata = replace(metadata, labels=(*metadata.labels, *map(str, unnamed)))
+    if any(metadata.labels) and "C" in lengths:  # a channel without a name is named by its number
+        names = [*metadata.labels, *[""] * lengths["C"]][: lengths["C"]]
+        metadata = replace(metadata, labels=tuple(name or str(i) for i, name in enumerate(names)))
     volume, deep = space == 3, "Z" in metadata.axes
     if deep and not (volume or planes):
         raise ValueError(

@@ -81,8 +81,10 @@ _LOOSE, _LOOSER = 1e-2, 3e-2
 # Steps with the network: their number; first strength over white; last strength over the noise's deviation; least
 # strength over white; weight of their result. The network was trained for such steps.
 _LAST_STEPS, _FIRST, _LAST, _LEAST, _SHARE = 4, 0.08, 0.6, 3e-3, 0.8
-# Relative to white: largest noise deviation that counts as none, and largest distance from the pilot.
-_CLEAN, _TOO_FAR = 4e-4, 0.1
+# Relative to white: largest noise deviation that counts as none (four times as much with what the pilot leaves),
+# largest distance from the pilot, the pilot's error, and the deviation that fine texture may show as noise. The noise's
+# variance over the pilot's squared error is λ of the step towards data with next to no noise.
+_CLEAN, _TOO_FAR, _LEFT, _UNSURE = 1e-4, 0.1, 1e-2, 2e-5
 #: The mean variance of the noise, and each pixel's variance over that mean (None if it is constant).
 Noise = tuple[float, Array | None]
 _WRONG = "further steps would move it too far: the model of the blur is wrong, and the pilot is returned"
@@ -168,12 +170,15 @@ class Collaborative:
         bright = modulus(clean[(..., *problem.operator.crop)]).ravel()
         bright.sort()
         white = float(bright[int(0.995 * bright.size)])
-        if math.sqrt(level) <= _CLEAN * white * abs(brightness_of(problem.operator)):
-            exact = _exact(problem)
+        known = _known(problem, g)
+        if math.sqrt(max(level / 16, known)) <= _CLEAN * white * abs(brightness_of(problem.operator)):
+            sure = max(known - (_UNSURE * white) ** 2, 0.0)
+            near = replace(problem, lam=1e-8 * problem.operator.norm_bound**2 + sure / (_LEFT * white) ** 2)
+            exact = _exact(near)
             if exact is None and problem.operator.scene_shape == problem.operator.image_shape:
                 pilot = self._careful(problem).solve(seen, pilot)
                 clean = scale.down(pilot.scene)
-            scene = _followed(problem, g, clean, exact)
+            scene = _followed(near, g, clean, exact)
             words = f"steps towards the data, which have next to no noise (standard deviation {noise:.2g})"
             if not _moved(problem, scene, clean) <= _TOO_FAR * white:
                 scene, words = clean, _WRONG
@@ -229,14 +234,18 @@ def _residual(problem: Problem, g: Array, scene: Array) -> Array:
     return combined(g, problem.operator.forward(scene), b=-1)
 
 
+def _known(problem: Problem, g: Array) -> float:
+    """Return the variance of the noise, given or estimated from the image alone."""
+    return problem.noise.level**2 if problem.noise is not None else noise_variance(problem, g)
+
+
 def _noise(problem: Problem, g: Array, scene: Array) -> Noise:
     """Return the mean variance of the noise, and each pixel's variance over that mean, or None if it is constant."""
     xp = problem.xp
     counts = problem.fidelity.name == "poisson"
     if problem.fidelity.weights is None and not counts:
         left = float(squares(_residual(problem, g, scene)))
-        known = problem.noise.level**2 if problem.noise is not None else noise_variance(problem, g)
-        return max(known, _RESIDUAL_SHARE * left / g.size), None
+        return max(_known(problem, g), _RESIDUAL_SHARE * left / g.size), None
     seen = problem.operator.forward(scene) + problem.fidelity.background
     w = xp.broadcast_to(xp.asarray(problem.fidelity.w), g.shape)
     count, most = float(total((w > 0).astype(g.dtype))) or 1.0, float(w.max())
@@ -335,23 +344,23 @@ def _finished(problem: Problem, g: Array, near: Array, noise: Noise, white: floa
 
 
 def _exact(problem: Problem) -> Factor | None:
-    """Return an exact solver for a very small λ, by a transform; None if no transform serves the problem."""
+    """Return an exact solver by a transform; None if no transform serves the problem."""
     operator = problem.operator
     if operator.scene_shape != operator.image_shape or problem.fidelity.weights is not None:
         return None
-    linear = replace(_inverse_problem(problem), lam=1e-8 * operator.norm_bound**2, stop=Stop())
+    linear = replace(_inverse_problem(problem), lam=problem.lam, stop=Stop())
     methods = (method for method in (fourier, cosine, sine, kronecker) if method.refuses(linear) is None)
     return next((method.prepare(linear) for method in methods), None)
 
 
 def _followed(problem: Problem, g: Array, scene: Array, exact: Factor | None) -> Array:
-    """Move the pilot to the data, for data without noise; return the scene."""
+    """Move the pilot to the data, for data with next to no noise; return the scene."""
     operator, w = problem.operator, problem.fidelity.w
     if exact is not None:
         return _bounded(problem, list(scene + exact.solve(_residual(problem, g, scene)).scene))
 
     def normal(x: Array) -> Array:
-        return operator.adjoint(w * operator.forward(x))
+        return operator.adjoint(w * operator.forward(x)) + problem.lam * x
 
     right = operator.adjoint(w * _residual(problem, g, scene))
     with all_cores():

@@ -12,7 +12,6 @@ from uuid import uuid4
 
 import numpy as np
 
-from ..data_checks import as_light
 from ..device import CPU, Array, Device
 from ..errors import MethodError, as_number
 from ..frames import Frames
@@ -199,13 +198,10 @@ def of_whole(recipe: Recipe, rule: str, options: Options, image: np.ndarray) -> 
 
 def _tuned(psf: np.ndarray, stack: np.ndarray, rule: float | str, options: Any) -> tuple[LambdaChoice, str]:
     """Return λ by a rule from images (n, c, *space), and its prior. Tiles keep the numbers of blurred light."""
-    request = check_request(psf, stack.shape[2:], rule, options, CPU)
-    light = as_light(Frames(stack[:1], 1, 0, axes=psf.ndim), request)[1].light
     made = Deblurrer(psf, stack.shape[2:], rule, **{**options, "gamma": options.get("gamma") or "linear"})
     choice = made.tune(stack, channel_axis=1, stack_axis=0)
     assert choice is not None
-    words = f"; {light}, and tiles keep the numbers: deblur.reconstruct changes them" if light else ""
-    return replace(choice, reason=choice.reason + words), made.prior
+    return choice, made.prior
 
 
 def _follows(psf: np.ndarray, edge: str, corners: np.ndarray) -> bool:

@@ -153,7 +153,7 @@ class _Observer:
                 problem, stack = problem.computed_in(FLOAT64), stack.astype(FLOAT64)
         solution = self.prepare(replace(problem, stop=stop)).solve(stack, start)
         solution = replace(solution, scene=solution.scene.astype(self.g.dtype, copy=False))
-        self.last, self._below = solution, math.inf if problem.quadratic else lam
+        self.last, self._below = solution, math.inf if problem.quadratic and not self.problem.stop.rtol else lam
         seen = problem.operator.forward(solution.scene)
         if problem.fidelity.background:
             seen = seen + problem.fidelity.background
@@ -164,7 +164,7 @@ class _Observer:
             e *= xp.sqrt(self.w if precision is None else self.w * precision)
         self._level = float(squares(e)) / self.pixels
         if problem.quadratic:
-            left, data = norms_of(problem.operator.adjoint(e * xp.sqrt(self.w)), self.problem.right(self.g))
+            left, data = norms_of(problem.operator.adjoint(e * xp.sqrt(self.w)), self.problem.right(self.stack)[:k])
             self._left = left / (data or math.inf) / lam
         degrees = math.nan
         if self.needs_degrees:

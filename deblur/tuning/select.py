@@ -157,7 +157,9 @@ def memory(problem: Problem) -> float:
     if problem.asked and problem.regularizer in METHODS:
         part = posed(replace(problem, searched=False), side_for(psf))
         part = replace(part, frames=2 * part.frames)
-        found.append(METHODS[part.regularizer].memory(part) + part.frames * part.sizes[0])
+        # A quadratic problem starts each time at the solution for the last λ.
+        kept = part.frames * (part.sizes[0] + part.quadratic * part.sizes[1])
+        found.append(METHODS[part.regularizer].memory(part) + kept)
     return max(found, default=0.0)
 
 

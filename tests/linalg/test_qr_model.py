@@ -81,7 +81,7 @@ def test_random_sequences_equal_a_fresh_solution(monkeypatch, xp, rng, keep_q, m
 @pytest.mark.parametrize("keep_q", [True, False])
 def test_left_to_itself_it_stays_as_accurate_as_a_fresh_factorisation(monkeypatch, rng, keep_q, dtype):
     # The plan is made to update always: what is tested is that errors do not add up.
-    plan = qr_plan.UpdatePlan("update", "so", 1.0, 1.0, 1.0, 1.0)
+    plan = qr_plan.UpdatePlan("update", "so", 1.0, 1.0)
     monkeypatch.setattr(qr_model, "plan_update", lambda *_, **__: plan)
     a, b = rng.standard_normal((50, 15)).astype(dtype), rng.standard_normal(50).astype(dtype)
     model = QRModel(a, b, keep_q=keep_q)
@@ -317,7 +317,7 @@ def test_the_plan_is_followed_and_can_be_overridden(monkeypatch, rng):
     factored = QRModel._factored
     monkeypatch.setattr(QRModel, "_factored", lambda self, *data: calls.append(1) or factored(self, *data))
     for choice in ("update", "refactor"):
-        plan = qr_plan.UpdatePlan(choice, "so", 1.0, 1.0, 1.0, 1.0)
+        plan = qr_plan.UpdatePlan(choice, "so", 1.0, 1.0)
         monkeypatch.setattr(qr_model, "plan_update", lambda *_, plan=plan, **__: plan)
         for method in (None, "update", "refactor"):
             model = QRModel(a, b)

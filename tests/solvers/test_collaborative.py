@@ -71,6 +71,12 @@ def test_without_noise_the_data_are_followed(boundary):
     assert psnr(truth, solution.scene[0, 0][blur.crop]) >= psnr(truth, pilot.scene[0, 0][blur.crop]) + 1
 
 
+def test_little_noise_is_not_amplified():
+    problem, g, truth = blurred(1e-4)
+    both = (changed(x, lam=1e-5) for x in (problem, collaborative.pilot_problem(problem)))
+    assert np.subtract(*(psnr(truth, restored(x, g)) for x in both)) >= 0
+
+
 def test_without_noise_pixels_at_dark_edges_are_found():
     """They are hardly seen, and no transform solves for them; conjugate gradients alone come to 63 dB."""
     truth = deblur.data.load("brick")[:72, :70]
