@@ -47,7 +47,7 @@ class Scale:
         if problem.lam and problem.quadratic and problem.regularizer in FORMULA:
             over = math.log2(problem.lam) - math.log2(weight) - 2 * math.log2(size)
             faint = max(0, math.ceil(over) - _MOST)
-        return cls(_exponent(size), 0 if g is None else _exponent(largest(g)), faint, weight)
+        return cls(_exponent(size, 2), 0 if g is None else _exponent(largest(g)), faint, weight)
 
     @classmethod
     def of_image(cls, problem: Problem, g: Array) -> Scale:
@@ -126,9 +126,10 @@ class Scale:
         return f"{text} (figures with {' and '.join(units)})" if text and units else text
 
 
-def _exponent(size: float) -> int:
+def _exponent(size: float, least: int = 20) -> int:
+    """Return the exponent of a size, or 0 up to 2^±`least`; the fourth power of 2^±20 is far from float32's limits."""
     exponent = round(math.log2(size)) if 0 < size < math.inf else 0
-    return exponent if abs(exponent) > 20 else 0  # the fourth power of 2^±20 is far from the limits of float32
+    return exponent if abs(exponent) > least else 0
 
 
 def shifted(value: Any, by: int) -> Any:

@@ -188,7 +188,7 @@ def test_bad_images(image, axis, words):
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_bad_psfs(boundary):
-    refused(ValueError, "larger than what boundary='", degrade, F, psf.box((13, 3)), boundary=boundary)
+    refused(ValueError, "larger than the blurred image", degrade, F, psf.box((13, 3)), boundary=boundary)
     for h in (np.ones(3), np.full((3, 3), np.nan), np.zeros((3, 3))):
         refused(ValueError, "(?i)psf", degrade, F, h, boundary=boundary)
 

@@ -24,7 +24,7 @@ from deblur.tuning import RULES, choose_lambda
 PSF = deblur.psf.gaussian(3, 0.8)
 BOUNDARY = {"fft": "periodic", "dst": "zero"}
 #: Powers of two of image and PSF: 1e30, 1e-30, 1e20, 1e-20, and both.
-SCALES = [(100, 0), (-100, 0), (0, 66), (0, -66), (60, -40)]
+SCALES = [(100, 0), (-100, 0), (0, 66), (0, -66), (60, -12)]
 
 
 def picture(dtype=np.float64):

@@ -173,7 +173,7 @@ class Collaborative:
         known = _known(problem, g)
         if math.sqrt(max(level / 16, known)) <= _CLEAN * white * abs(brightness_of(problem.operator)):
             sure = max(known - (_UNSURE * white) ** 2, 0.0)
-            near = replace(problem, lam=1e-8 * problem.operator.norm_bound**2 + sure / (_LEFT * white) ** 2)
+            near = replace(problem, lam=1e-8 * problem.operator.norm_bound**2 + sure / ((_LEFT * white) ** 2 or 1.0))
             exact = _exact(near)
             if exact is None and problem.operator.scene_shape == problem.operator.image_shape:
                 pilot = self._careful(problem).solve(seen, pilot)
