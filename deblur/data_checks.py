@@ -86,7 +86,7 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     problem = replace(problem, regularizer="gradient", lam=lam, bounds=None, denoiser=None, stop=Stop())
     options = request.options | {"mask": "saturated"}
     trial = replace(request, problem=problem, lam=lam, method="gradient", linear=False, options=options)
-    at = _window(frames, request, found) if frames.device.gpu is None else None
+    at = _window(frames, request, found)
     if at is not None:
         frames, found = Frames(frames.given_part(ALL)[at], 1, 0, options), found[at]
         blur = Blur(problem.blur.psf, frames.space, problem.blur.boundary, origin=problem.blur.origin)
@@ -178,7 +178,7 @@ def _window(frames: Frames, request: Request, found: Array, most: int = 512) -> 
     """Return the window of a large image on the CPU that best mixes found and other pixels, or None for all."""
     blur, sides = request.problem.operator.shift_invariant, [min(n, most) for n in frames.space]
     (rows, high), (cols, wide) = ((n // side, side) for n, side in zip(frames.space, sides, strict=True))
-    if blur is None or rows * cols < 4 or max(blur.psf.shape) > 128:
+    if frames.device.gpu is not None or blur is None or rows * cols < 4 or max(blur.psf.shape) > 128:
         return None
     many = found[:, :, : rows * high, : cols * wide].any(axis=(0, 1)).reshape(rows, high, cols, wide).sum(axis=(1, 3))
     mixed = many * (high * wide - many)

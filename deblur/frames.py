@@ -260,7 +260,7 @@ class Frames:
             return np.array([self._largest]).astype(self.dtype)
         return self._numbers(get_xp(self._raw).stack([self._raw.min(), self._raw.max()]))
 
-    def part(self, at: tuple[slice, ...]) -> Array:
+    def part(self, at: Part) -> Array:
         """Return some of the frames as an array (k, c, *space) of the dtype `self.dtype`."""
         return get_xp(self._raw).ascontiguousarray(self._numbers(self._raw[at]))
 

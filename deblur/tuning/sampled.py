@@ -123,6 +123,7 @@ class _Observer:
         self.seen: dict[float, tuple[float, float, float]] = {}
         self.last: Solution | None = None
         self._below, self._level, self._left = 0.0, nu, math.inf
+        self._right = norms_of(self.problem.right(self.stack)[: len(g)])[0] if problem.quadratic else 0.0
 
     def look(self, lam: float) -> tuple[float, float, float]:
         """Return the rule's function, A/N and ‖f_λ‖ of the solution for λ, which starts from the last one."""
@@ -163,9 +164,8 @@ class _Observer:
         if self.counts or problem.fidelity.weights is not None:
             e *= xp.sqrt(self.w if precision is None else self.w * precision)
         self._level = float(squares(e)) / self.pixels
-        if problem.quadratic:
-            left, data = norms_of(problem.operator.adjoint(e * xp.sqrt(self.w)), self.problem.right(self.stack)[:k])
-            self._left = left / (data or math.inf) / lam
+        if self._right:
+            self._left = norms_of(problem.operator.adjoint(e * xp.sqrt(self.w)))[0] / (self._right * lam)
         degrees = math.nan
         if self.needs_degrees:
             # Σ b (Hf(g + b) − Hf(g)), divided by b's size pixel by pixel
