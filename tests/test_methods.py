@@ -113,11 +113,13 @@ IMAGES += [(*case.split(), "auto") for case in ("tv periodic", "tv2 reflect", "g
 
 @pytest.mark.parametrize(("method", "boundary", "kind"), IMAGES)
 def test_images_take_the_memory_that_is_stated(rng, stated, method, boundary, kind):
-    g, mask = rng.random((200, 190, 3) if kind == "rgb" else (200, 190)), rng.random((200, 190)) < 0.2
+    blur, mask = Blur(deblur.psf.gaussian(7, 1.5), (200, 190), boundary), rng.random((200, 190)) < 0.2
+    g = blur.forward(deblur.data.load("camera")[tuple(map(slice, blur.scene_shape))]) + rng.normal(0, 0.01, mask.shape)
+    g = np.stack([g] * 3, axis=-1) if kind == "rgb" else g
     mask[50:150, 50:140] |= kind == "hole"
     options = {"prior": kind} if METHODS[method].linear else {"mask": mask} if kind in ("hole", "mask") else {}
     options |= {"boundary": boundary, "max_iterations": 4 if METHODS[method].iterative else None}
-    peak = peak_of(g, deblur.psf.gaussian(7, 1.5), "auto" if kind == "auto" else 0.01, method=method, **options)
+    peak = peak_of(g, blur.psf, "auto" if kind == "auto" else 0.01, method=method, **options)
     assert stated[-1] == pytest.approx(peak, rel=0.1)
 
 
@@ -131,10 +133,9 @@ def test_varying_blurs_take_the_memory_that_is_stated(rng, stated, method, count
 
 
 @pytest.mark.parametrize("boundary", ["unknown", "periodic", "reflect"])
-@pytest.mark.parametrize(("shape", "dtype"), [((31, 45, 53), np.float64), ((17, 83, 71), np.float32)])
-@pytest.mark.parametrize("steps", [4, 15, 16, 33])
-def test_stored_bases_take_the_memory_that_is_stated(rng, stated, shape, dtype, boundary, steps):
-    g, psf = rng.poisson(20, shape).astype(dtype), deblur.psf.gaussian((5, 7, 7), 1.5)
+@pytest.mark.parametrize(("steps", "dtype"), [(4, "f8"), (15, "f4"), (16, "f8"), (33, "f4")])
+def test_stored_bases_take_the_memory_that_is_stated(rng, stated, dtype, boundary, steps):
+    g, psf = rng.poisson(20, (31, 45, 53)).astype(dtype), deblur.psf.gaussian((5, 7, 7), 1.5)
     peak = peak_of(g, psf, 1e-4, boundary=boundary, method="hybrid-lsqr", max_iterations=steps)
     assert stated[-1] == pytest.approx(peak, rel=0.1)
 

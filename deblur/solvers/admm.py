@@ -363,9 +363,13 @@ class _Run:
 
 
 def first_frames(solution: Solution, count: int) -> Solution:
-    """Return the solution for the first `count` frames alone, as a start for one solve, and empty the given one."""
-    if isinstance(state := solution.state, State):
-        for split in (*state.u, *state.t):  # one after the other, so that few arrays exist twice
-            split[:] = [a[:count].copy() for a in split]
-        state = replace(state, x=state.x[:count].copy(), given_up=True)
-    return replace(solution, scene=solution.scene[:count].copy(), state=state)
+    """Return the solution for the first `count` frames alone, as a start for one solve, and empty the given one.
+
+    A start by its state has no scene.
+    """
+    if not isinstance(state := solution.state, State):
+        return replace(solution, scene=solution.scene[:count].copy())
+    for split in (*state.u, *state.t):  # one after the other, so that few arrays exist twice
+        split[:] = [a[:count].copy() for a in split]
+    state = replace(state, x=state.x[:count].copy(), given_up=True)
+    return replace(solution, scene=solution.scene[:0].copy(), state=state)

@@ -157,9 +157,8 @@ def memory(problem: Problem) -> float:
     if problem.asked and problem.regularizer in METHODS:
         part = posed(replace(problem, searched=False), side_for(psf))
         part = replace(part, frames=2 * part.frames)
-        # A quadratic problem starts each time at the solution for the last λ.
-        kept = part.frames * (part.sizes[0] + part.quadratic * part.sizes[1])
-        found.append(METHODS[part.regularizer].memory(part) + kept)
+        # A solve may start at the one for the last λ, whose scene or iterate is kept.
+        found.append(METHODS[part.regularizer].memory(part) + part.frames * (part.sizes[0] + part.sizes[1]))
     return max(found, default=0.0)
 
 
