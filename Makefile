@@ -16,7 +16,7 @@ test test-slow: export OMP_NUM_THREADS = 1
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal --ignore $(KERNELS) -m "not slow"
 
-# The hundred functions that tests/slow.txt names (long draws, examples, processes) take as long as all others.
+# The 130 functions that tests/slow.txt names (long draws, examples, processes) take longer than all others.
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal @tests/slow.txt
 
