@@ -401,8 +401,8 @@ def choose_method(
     blur : Blur
         PSF, image size and boundary.
     lam : float or str
-        The regularisation parameter λ ≥ 0, in units of ‖h‖₁²; the number of iterations depends on it. The name of a
-        rule stands for λ = 0.01 ‖h‖₁², which is usual for photographs.
+        The regularisation parameter λ ≥ 0, to be compared with ‖h‖₁²; the number of iterations depends on it. The name
+        of a rule stands for λ = 0.01 ‖h‖₁², which is usual for photographs.
     formula : {"tikhonov", "hht"}
     dtype : dtype
         float32 or float64.

@@ -35,7 +35,7 @@ class QRDeblurrer:
     shape : (int, int)
         Rows and columns of the images.
     lam : float
-        The regularisation parameter λ > 0, in units of ‖h‖₁², whatever the intensities.
+        The regularisation parameter λ > 0, to be compared with ‖h‖₁², whatever the intensities.
     boundary : {"zero", "periodic", "reflect", "antireflect", "unknown"}
         How the scene continues beyond the frame; see `deblur.Blur`.
     origin : (int, int), optional
@@ -327,19 +327,13 @@ class QRDeblurrer:
 
     # -- parts --------------------------------------------------------------------------------
 
-    def refactor(self) -> None:
-        """Compute R again from all exposures."""
-        self._r, self.note = self._factored(self._exposures), ""
-
     def _factored(self, exposures: tuple[_Exposure, ...]) -> BandTriangle:
         rows = scipy.sparse.vstack([e.rows(self.dtype) for e in exposures], format="csr")
         return BandTriangle(np.full(rows.shape[1], np.sqrt(self.lam), self.dtype)).with_rows(rows)
 
     def _exposure(self, blur: Blur, mask: Any, weights: Any) -> _Exposure:
         shape = blur.image_shape
-        given = np.ones(shape)
-        if weights is not None:
-            given = asnumpy(check_weights(weights, shape)).astype(np.float64)
+        given = np.ones(shape) if weights is None else asnumpy(check_weights(weights, shape)).astype(np.float64)
         hidden = False if mask is None else asnumpy(check_mask(mask, shape))
         return _Exposure(blur, given, np.where(hidden, 0, given))
 

@@ -9,8 +9,6 @@ groups innermost, and each step of a transform is a loop over them. The compiler
 reads and writes cannot overlap, so distances within an array are constants.
 """
 
-from __future__ import annotations
-
 import math
 
 import numba

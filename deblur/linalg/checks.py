@@ -14,6 +14,7 @@ import scipy
 
 from ..device import Array, Device, all_true, as_real, asnumpy, check_finite, get_xp, is_cupy, unwrapped
 from ..errors import SingularMatrixError, check_count, check_flags
+from ..norms import largest
 from ..pixelwise import copied
 
 
@@ -193,15 +194,30 @@ def matrix_norm(a: np.ndarray, norm: str = "1") -> float:
     return float(scipy.linalg.get_lapack_funcs("lange", (c,))("I" if flipped and norm == "1" else norm, c))
 
 
-def triangle_rcond(a: np.ndarray, lower: bool, norm: str = "1") -> float:
-    """Return LAPACK's estimate of a triangle's reciprocal condition number in the 1-norm, or the infinity norm "I"."""
+def normalized(a: Array) -> tuple[Array, int]:
+    """Return `a` divided by the power of two just above its largest entry, and the exponent of that power."""
+    power = int(np.frexp(largest(a))[1])
+    return get_xp(a).ldexp(a, -power), power
+
+
+def triangle_rcond(a: np.ndarray, lower: bool, of_product: bool = False) -> float:
+    """Return LAPACK's estimate of the reciprocal condition number, in the 1-norm, of a triangle L, or of L Lᵀ."""
     if len(a) == 0:
         return 1.0
     a, flipped = column_major(a)
-    if flipped:
-        norm = "I" if norm == "1" else "1"
-    uplo = "L" if lower != flipped else "U"
-    return float(scipy.linalg.get_lapack_funcs("trcon", (a,))(a, norm=norm, uplo=uplo)[0])
+    down = lower != flipped
+    trcon, pocon = scipy.linalg.get_lapack_funcs(("trcon", "pocon"), (a,))
+
+    def estimate(a: np.ndarray) -> float:
+        if not of_product:
+            return trcon(a, "I" if flipped else "1", uplo="UL"[down])[0]
+        entries = abs(np.tril(a) if down else np.triu(a).T)
+        with np.errstate(over="ignore"):
+            norm = (entries @ entries.sum(axis=0)).max()  # of |L| |L|ᵀ, a bound of the norm of L Lᵀ
+        return pocon(a, norm, uplo="UL"[down])[0]
+
+    # LAPACK gives up and returns 0 if the inverse is near the end of the range.
+    return float(estimate(a) or estimate(normalized(np.tril(a) if down else np.triu(a))[0]))
 
 
 def check_overflow(x: Array, what: str) -> None:

@@ -112,7 +112,7 @@ def cholesky_solve(l: Any, b: Any, *, check_finite: bool = True) -> Array:
     Warns
     -----
     LinAlgWarning
-        If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
+        If an estimate of the reciprocal condition number is below eps (on the CPU, with `check_finite`).
     """
     l, b = checks.as_system(l, b, ("l", "b"), finite=check_finite)
     if check_finite:
@@ -121,8 +121,7 @@ def cholesky_solve(l: Any, b: Any, *, check_finite: bool = True) -> Array:
     if check_finite:
         checks.check_overflow(b, "the solution")
         if not is_cupy(b):
-            rcond = checks.triangle_rcond(l, True) * checks.triangle_rcond(l, True, norm="I")
-            checks.warn_ill_conditioned(rcond, l.dtype)
+            checks.warn_ill_conditioned(checks.triangle_rcond(l, True, of_product=True), l.dtype)
     return b
 
 

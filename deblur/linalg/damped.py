@@ -11,7 +11,7 @@ import scipy
 from ..device import Array, as_real, check_finite, cupy, float_dtype, get_xp, is_cupy
 from ..errors import SingularMatrixError, check_number
 from .band_triangle import BandTriangle
-from .checks import as_rhs, check_rank
+from .checks import as_rhs, check_rank, normalized
 from .qr import factor
 
 
@@ -59,9 +59,10 @@ class DampedQR:
            88/89 (1987) 31-48.
         """
         get_xp(self.r, b)  # refuses a mixture of host and device
-        b = as_rhs(b, self.h.shape[0], dtype=self.r.dtype)
+        b, power = normalized(as_rhs(b, self.h.shape[0], dtype=self.r.dtype))
         x = self._seminormal(self.ht @ b)
-        return x + self._seminormal(self.ht @ (b - self.h @ x) - self.r.dtype.type(self.lam) * x)
+        x += self._seminormal(self.ht @ (b - self.h @ x) - self.r.dtype.type(self.lam) * x)
+        return get_xp(x).ldexp(x, power)
 
     def rcond(self) -> float:
         """Return an estimate of 1/(‖RᵀR‖ ‖(RᵀR)⁻¹‖): the inverse's norm by power iteration, ‖RᵀR‖ by a bound.
@@ -71,15 +72,15 @@ class DampedQR:
         xp = get_xp(self.r)
         # Matrix products: on a GPU, sums along an axis would have to be compiled.
         columns, rows = (abs(a) @ xp.asarray(np.ones(a.shape[1], a.dtype)) for a in (self.ht, self.h))
-        norm = float(columns.max()) * float(rows.max()) + self.lam
+        root = float(np.hypot(np.sqrt(float(columns.max())) * np.sqrt(float(rows.max())), np.sqrt(self.lam)))
         z = xp.asarray(np.random.default_rng(0).standard_normal(self.h.shape[1]).astype(self.r.dtype))
         largest = 0.0
         for _ in range(4):
-            z = self._seminormal(z / abs(z).max())
+            z = self._seminormal(z / abs(z).max() * z.dtype.type(root))
             largest = float(abs(z).max())
             if not 0 < largest < np.inf:
                 return 0.0
-        return 1 / (norm * largest)
+        return 1 / (root * largest)
 
     def _seminormal(self, y: Array) -> Array:
         """Return (RᵀR)⁻¹ y."""

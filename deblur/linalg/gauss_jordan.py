@@ -135,7 +135,7 @@ def gauss_jordan_solve(a: Any, b: Any, *, check_finite: bool = True) -> Array:
     Warns
     -----
     LinAlgWarning
-        If the reciprocal condition number is below eps (on the CPU, with `check_finite`).
+        If an estimate of the reciprocal condition number is below eps (on the CPU, with `check_finite`).
 
     Notes
     -----
@@ -151,7 +151,7 @@ def gauss_jordan_solve(a: Any, b: Any, *, check_finite: bool = True) -> Array:
         return b
     # Of white noise z, the mean of ‖A⁻¹z‖² is the square of A⁻¹'s Frobenius norm.
     probes = np.asfortranarray(np.random.default_rng(0).standard_normal((n, _PROBES if check_finite else 0)), a.dtype)
-    norm = checks.matrix_norm(a, "F") if check_finite else 0.0
+    norm = checks.matrix_norm(a) if check_finite else 0.0
     _eliminate(a, [x, probes])
     checks.check_overflow(x, "the solution")
     if norm:

@@ -37,7 +37,7 @@ from ..device import Array, asnumpy, blocks, get_xp
 from ..errors import check_callback, check_choice, check_count, check_number
 from ..norms import combined, largest, norms
 from ..vector_ops import Systems
-from .checks import as_rhs, as_system, check_pivots, contiguous
+from .checks import as_rhs, as_system, check_overflow, check_pivots, contiguous
 from .krylov import cg
 from .triangular import substitute
 
@@ -124,7 +124,8 @@ def gauss_seidel(
     Raises
     ------
     SingularMatrixError
-        If a diagonal entry is zero or its reciprocal overflows; ``index`` is its position.
+        If a diagonal entry is zero or its reciprocal overflows (``index`` is its position), or,
+        with ``index`` None, if the solution overflows.
     ValueError
         If shapes do not match, an entry is not finite, an option is out of range, or with
         ``acceleration="cg"`` if `a` is not symmetric or has a negative diagonal entry.
@@ -150,18 +151,18 @@ def gauss_seidel(
 
     most = asnumpy(abs(get_xp(b).ascontiguousarray(b.T)).max(axis=-1))
     # A power of two for each column, near its largest entry; dividing by it keeps squares in range.
-    size = np.ldexp(np.ones_like(most), np.frexp(most)[1] - 1)
-    scale = get_xp(a).asarray(size)
-    # If a column of b is zero, so is its x, and it has no relative residual.
-    x = x * get_xp(a).asarray((most != 0) / size)
-    system = _System(a, b / scale, x, rtol, callback or (lambda sweep, residual: None))
+    size = get_xp(a).asarray(np.ldexp(np.ones_like(most), np.frexp(most)[1] - 1))
     run = _sweep if acceleration is None else _conjugate_gradients
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        system = _System(a, b / size, x / size, rtol, callback or (lambda sweep, residual: None))
         status, sweeps = run(system, max_sweeps)
         relative = system.relative_residual()
-    if status == "max_sweeps" and relative <= rtol:
-        status = "converged"
-    return x * scale, GaussSeidelInfo(sweeps, relative, status, _reason(status, sweeps, relative, rtol))
+        x = system.x * size
+    if status == "max_sweeps" and not rtol < relative < np.inf:
+        status = "converged" if relative <= rtol else "diverged"
+    if status != "diverged":
+        check_overflow(x, "the solution")
+    return x, GaussSeidelInfo(sweeps, relative, status, _reason(status, sweeps, relative, rtol))
 
 
 # The host makes all decisions, so it gets the sums over columns. Columns become rows before they are summed, for
@@ -184,8 +185,10 @@ class _System:
     """The system A X = B with the current `x`, the measure of its residual, and its progress."""
 
     def __init__(self, a: Array, b: Array, x: Array, rtol: float, callback: Callback) -> None:
-        self.a, self.b, self.x, self.rtol, self.callback = a, b, x, rtol, callback
         norm = _norms(b)
+        # If a column of b is zero, so is its x, and it has no relative residual.
+        x = x * get_xp(x).asarray((norm != 0).astype(x.dtype))
+        self.a, self.b, self.x, self.rtol, self.callback = a, b, x, rtol, callback
         self._norm = np.where(norm == 0, 1.0, norm)
         self.lowest, self.last_gain, self.patience = np.inf, 0, STALL
 

@@ -9,7 +9,7 @@ import scipy
 
 from ..device import Array, check_finite as refuse_nonfinite, get_xp, unwrapped
 from ..errors import check_choice, check_count, check_flags
-from .checks import as_block, position
+from .checks import as_block, normalized, position
 from .qr import factor
 from .qr_plan import rotations_are_faster
 from .qr_update import add_columns, add_rows, complement, remove_columns, remove_rows, unit_complement
@@ -105,22 +105,23 @@ def insert(
     """Return `qr_insert` of a matrix `u` at 0 ≤ k, without any check."""
     xp, m, n, economic = get_xp(Q), len(Q), R.shape[1], _is_economic(Q)
     name, count = ("add_rows", len(u)) if which == "row" else ("add_columns", u.shape[1])
-    if xp is np and rotations_are_faster(name, m, n, count, economic) and not _close_to_span(Q, u, which, economic):
+    unit, power = normalized(u) if which == "col" and economic else (u, 0)
+    if xp is np and rotations_are_faster(name, m, n, count, economic) and not _close_to_span(Q, unit, which, economic):
         return scipy.linalg.qr_insert(Q, R, u, k, which, rcond, overwrite, False)
     if which == "row":
         Q, R = add_rows(Q, R, n, k, u)
         return (Q[:, :n], R[:n]) if economic else (Q, R)
     if economic and n + count > m:
         if rcond is not None:
-            _, _, c = complement(u[:, : m - n], Q.__matmul__, Q.T.__matmul__)
-            _check_independent(c, u, rcond)
+            _, _, c = complement(unit[:, : m - n], Q.__matmul__, Q.T.__matmul__)
+            _check_independent(c, unit, rcond)
         Q, R, economic = *_completed(Q, R), False
     if not economic:
         return add_columns(Q, R, n, k, Q.T @ u)
-    s, w, c = complement(u, Q.__matmul__, Q.T.__matmul__)
-    _check_independent(c, u, float(np.finfo(Q.dtype).eps) if rcond is None else rcond)
+    s, w, c = complement(unit, Q.__matmul__, Q.T.__matmul__)
+    _check_independent(c, unit, float(np.finfo(Q.dtype).eps) if rcond is None else rcond)
     Q, R = xp.hstack([Q, w]), xp.vstack([R, xp.zeros((count, n), R.dtype)])
-    return add_columns(Q, R, n, k, xp.vstack([s, c]), triangular=True)
+    return add_columns(Q, R, n, k, xp.ldexp(xp.vstack([s, c]), power), triangular=True)
 
 
 def qr_delete(

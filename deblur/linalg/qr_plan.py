@@ -201,11 +201,12 @@ def rotations_are_faster(which: str, m: int, n: int, p: int, economic: bool = Tr
     """Return whether SciPy's rotations are faster for an update of NumPy arrays by p rows or columns.
 
     The rotations are compiled, but work one at a time, so they lose their advantage when Q no longer fits the cache.
-    For blocks of rows in the full form, SciPy uses reflections of Q's whole length, which are never faster.
+    For blocks of rows in the full form, SciPy uses reflections of Q's whole length, which are never faster. For no
+    columns it calls BLAS with a wrong argument, which prints a message.
     """
     if which == "add_rows" and not economic:
         return p == 1
-    return p <= ROTATIONS[which] * (4 if m * n <= CACHED else 1)
+    return n > 0 and p <= ROTATIONS[which] * (4 if m * n <= CACHED else 1)
 
 
 def predict(rate: dict[str, float], feature: dict[str, float]) -> float:

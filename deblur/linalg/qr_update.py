@@ -173,10 +173,12 @@ def complement(
     enough = 0.5 if exact else float(np.finfo(u.dtype).eps) ** 0.75
     for _ in range(6):
         inside = adjoint(w)
-        s = s + inside @ c
-        w, again = factor(w - forward(inside))
+        s, rest, found = s + inside @ c, w - forward(inside), float(xp.linalg.norm(inside))
+        if found > 0.5:  # a column that lies in the span; its rest may be exactly zero, which has no direction
+            rest += xp.asarray(np.random.default_rng(0).standard_normal(w.shape) * np.finfo(w.dtype).eps, w.dtype)
+        w, again = factor(rest)
         c = again @ c
-        if float(xp.linalg.norm(inside)) <= enough:
+        if found <= enough:
             return s, w, xp.triu(c)
     raise np.linalg.LinAlgError(
         "orthogonalising against Q, or A R⁻¹ in its place, does not converge: it is far from orthonormal, "

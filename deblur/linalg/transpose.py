@@ -35,11 +35,9 @@ def mirror_lower(a: Array) -> None:
     if is_cupy(a):
         _launch("transpose_mirror", a, len(a), a, leading(a))
         return
-    tiles = blocks(len(a), TILE)
-    for i, rows in enumerate(tiles):
-        a[rows, rows] = np.tril(a[rows, rows]) + np.tril(a[rows, rows], -1).T
-        for columns in tiles[i + 1 :]:
-            a[rows, columns] = a[columns, rows].T
+    for tile in blocks(len(a), TILE):
+        a[tile, tile] = np.tril(a[tile, tile]) + np.tril(a[tile, tile], -1).T
+        a[: tile.start, tile] = a[tile, : tile.start].T
 
 
 def _launch(kernel: str, a: Array, *args: object) -> None:

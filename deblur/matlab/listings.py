@@ -130,7 +130,7 @@ def reconstruction(g: Array, h: Array, lambda_: float) -> Array:
     h : (m, n) array
         The filter that blurred it, as a correlation.
     lambda_ : float
-        The regularisation parameter λ >= 0, in units of ‖h‖₁².
+        The regularisation parameter λ >= 0 of the formula; it is not multiplied by ‖h‖₁².
 
     Returns
     -------

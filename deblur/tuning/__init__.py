@@ -5,8 +5,6 @@ For the linear formula, a decomposition gives every λ at once (`spectral`); any
 prior. `Deblurrer.tune` chooses λ of any problem without restoring an image.
 """
 
-from __future__ import annotations
-
 from ..solvers.noise import NoiseModel, check_noise, estimate_noise, estimate_noise_model, noise_level, psf_error
 from ..solvers.start import prior_scene
 from .choice import RULES, LambdaChoice, check_rule

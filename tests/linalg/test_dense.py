@@ -3,6 +3,7 @@
 import tracemalloc
 import warnings
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,10 +17,12 @@ from deblur.linalg import (
     cholesky,
     cholesky_inverse,
     cholesky_solve,
+    damped_qr,
     gauss_jordan_inverse,
     gauss_jordan_solve,
     gauss_seidel,
     gets,
+    qr_insert,
     solve_triangular,
 )
 
@@ -204,16 +207,18 @@ def test_what_is_not_a_real_square_matrix_is_refused(function):
 @places([19], [1, 40, 300, 700])
 def test_a_pivot_that_fails_is_named(n, rng, xp):
     for i in {0, n // 3, n - 1}:
-        definite, a, l = spd(n, rng), general(n, rng), lower(n, rng)  # noqa: E741
-        definite[i, i], l[i, i], a[i], a[:, i] = -1, 0, 0, 0
-        for function, matrix in {
-            cholesky: definite, cholesky_inverse: definite, cholesky_solve: l,
-            gauss_jordan_inverse: a, gauss_jordan_solve: a, gets: l, solve_triangular: l,
-        }.items():  # fmt: skip
-            with pytest.raises(SingularMatrixError, match=f"pivot {i}") as caught:
-                function(xp.asarray(matrix), *((xp.ones(n),) if function in SOLVERS else ()))
-            assert caught.value.index == i
-            assert matrix is not definite or "positive definite" in str(caught.value)
+        a, l, zero, negative = general(n, rng), lower(n, rng), np.eye(n), spd(n, rng)  # noqa: E741
+        a[i], a[:, i], l[i, i], zero[i, i], negative[i, i] = 0, 0, 0, 0, -1
+        for function, *matrices in (
+            (cholesky, zero, negative), (cholesky_inverse, zero, negative), (cholesky_solve, l), (gets, l),
+            (gauss_jordan_inverse, a), (gauss_jordan_solve, a), (solve_triangular, l), (gauss_seidel, zero),
+        ):  # fmt: skip
+            for matrix, order in product(matrices, "CF"):
+                b = (xp.ones(n),) if function in (*SOLVERS, gauss_seidel) else ()
+                with pytest.raises(SingularMatrixError, match=rf"(pivot|entry) {i}\b") as caught:
+                    function(xp.asarray(matrix, order=order), *b)
+                assert caught.value.index == i
+                assert function not in (cholesky, cholesky_inverse) or "positive definite" in str(caught.value)
 
 
 @pytest.mark.parametrize("function", [gets, gauss_jordan_inverse])
@@ -233,6 +238,7 @@ def test_overflow_in_the_result_is_an_error():
         (solve_triangular, a, b),
         (gauss_jordan_solve, a.T, b),
         (cholesky_solve, np.diag([1.0, 1e-200]), b),
+        (gauss_seidel, 1e-200 * np.eye(2), 1e200 * b),
     ):
         with pytest.raises(SingularMatrixError, match="overflows") as caught:
             function(*arguments)
@@ -263,6 +269,29 @@ def test_ill_conditioned_matrices_are_warned_of_as_scipy_does(rng, dtype, scale)
         for function in ALL:
             assert not warned(lambda f=function, a=diagonal: f(a, check_finite=False))
         assert not warned(lambda root=root: cholesky_solve(root, b, check_finite=False))
+
+
+def test_no_warning_while_digits_are_left(rng, dtype):
+    eps = float(np.finfo(dtype).eps)
+    for a in (np.diag(np.tile([1, 1e3 * eps], 150)).astype(dtype), spd(150, rng, 0.03 / eps, dtype)):
+        assert np.linalg.cond(a.astype(float), 1) < 0.5 / eps
+        assert not warned(partial(gauss_jordan_solve, a, np.ones(len(a), dtype)))
+        assert not warned(partial(cholesky_solve, cholesky(a), np.ones(len(a), dtype)))
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_scale_near_the_ends_of_the_range_changes_nothing_else(rng, dtype, sign):
+    # A power of two, so that the scaled matrices have the same digits.
+    power = sign * (np.finfo(dtype).maxexp - 8)
+    a, b = lower(14, rng, dtype=dtype), rng.standard_normal((14, 3)).astype(dtype)
+    q, r = (x.astype(dtype) for x in np.linalg.qr(rng.standard_normal((20, 14))))
+    h, u = q @ r, rng.standard_normal((20, 2)).astype(dtype)
+    calls = [(-power, lambda s: gets(s(a))), (-power, lambda s: cholesky_solve(s(a), s(b)))]
+    calls += [(power, lambda s: np.matmul(*qr_insert(q, s(r), s(u), 3, "col")))]
+    calls += [(0, lambda s: damped_qr(s(h), 0.0).solve(s(u))), (0, lambda s: solve_triangular(s(a), s(b)))]
+    for by, call in calls:
+        wanted, close = np.ldexp(call(lambda x: x).astype(float), by), 1e3 * np.finfo(dtype).eps
+        np.testing.assert_allclose(call(lambda x: np.ldexp(x, power)), wanted, close, 1e-5 * abs(wanted).max())
 
 
 def test_a_warning_names_the_condition_and_points_to_the_caller(rng):

@@ -8,7 +8,6 @@ import scipy.linalg
 from matrices import spd
 from refusals import refused
 
-from deblur.errors import SingularMatrixError
 from deblur.linalg import gauss_seidel
 from deblur.linalg.gauss_seidel import STALL
 
@@ -138,6 +137,11 @@ def test_every_column_has_to_converge(acceleration, rng):
     assert relative_residual(a, b, x) <= 1.001e-9
 
 
+def test_a_first_sweep_beyond_the_range_is_divergence():
+    _, info = gauss_seidel(1e-20 * np.eye(40) + np.tri(40), np.ones(40), np.full(40, 1e300), max_sweeps=1)
+    assert info.status == "diverged"
+
+
 def test_divergence_is_reported(rng):
     a = np.array([[1.0, 3.0], [3.0, 1.0]])
     with np.errstate(all="raise"):
@@ -222,15 +226,6 @@ def test_empty_system(acceleration):
         x, info = gauss_seidel(np.eye(n), np.empty(shape), acceleration=acceleration)
         assert x.shape == shape
         assert info.converged
-
-
-@pytest.mark.parametrize("i", [0, 3, 6])
-def test_zero_on_the_diagonal_names_its_place(i, rng):
-    a = spd(7, rng)
-    a[i, i] = 0
-    with pytest.raises(SingularMatrixError, match=f"entry {i}") as caught:
-        gauss_seidel(a, np.ones(7))
-    assert caught.value.index == i
 
 
 def test_acceleration_refuses_what_it_cannot_serve(rng):

@@ -183,12 +183,15 @@ def test_the_triangle_is_that_of_a_fresh_factorisation_up_to_signs(route, rng):
 
 
 @pytest.mark.parametrize("mode", ["full", "economic"])
-def test_down_to_nothing(xp, route, rng, mode):
+def test_down_to_nothing(xp, route, rng, mode, capfd):
     a = rng.standard_normal((6, 4))
     q, r = (xp.asarray(x) for x in scipy.linalg.qr(a, mode=mode))
     for n in (3, 2, 1, 0):
         q, r = qr_delete(q, r, 0, which="col")
         check((q, r), a[:, 4 - n :])
+    for u in (a[:, :1], np.hstack([a, a])):
+        check(qr_insert(q, r, xp.asarray(u), 0, "col"), u)
+    assert capfd.readouterr() == ("", "")  # of BLAS
     q, r = (xp.asarray(x) for x in scipy.linalg.qr(a, mode="full"))
     for m in (4, 2, 1, 0):
         q, r = qr_delete(q, r, 0, len(q) - m)
@@ -205,6 +208,9 @@ def test_rows_that_q_holds_alone(xp, route, rng):
     q, r = (xp.asarray(x) for x in scipy.linalg.qr(a, mode="economic"))
     for k, p in ((5, 1), (5, 2), (4, 4)):
         check(qr_delete(q, r, k, p), np.delete(a, slice(k, k + p), 0))
+    # What is left outside the span of unit vectors is exactly zero, and has no direction.
+    q, r = xp.eye(30, 20), xp.asarray(np.triu(a[:20]))
+    check(qr_delete(q, r, 0, 5), np.delete(host(q @ r), slice(5), 0))
 
 
 def test_nearly_dependent_columns_stay_orthonormal(xp, rng):

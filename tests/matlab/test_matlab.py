@@ -147,8 +147,7 @@ def test_fspecial_disk_holds_the_area_of_each_pixel(radius):
     for i, j in np.ndindex(h.shape):
         x, y = j - reach, i - reach
         kinks = [s * math.sqrt(max(radius**2 - e**2, 0)) for s in (-1, 1) for e in (x - 0.5, x + 0.5, 0)]
-        bounds = np.unique(np.clip([y - 0.5, y + 0.5, *kinks], y - 0.5, y + 0.5))
-        parts = itertools.pairwise(bounds)
+        parts = itertools.pairwise(np.unique(np.clip([y - 0.5, y + 0.5, *kinks], y - 0.5, y + 0.5)))
         expected[i, j] = sum(scipy.integrate.quad(chord, a, b, (x,), epsabs=1e-12)[0] for a, b in parts)
     assert abs(expected.sum() - math.pi * radius**2) <= 1e-8
     np.testing.assert_allclose(h, expected / expected.sum(), atol=1e-10)
