@@ -213,7 +213,7 @@ class Schedule:
         cheap = math.prod(problem.operator.scene_shape) <= 1 << 12
         above = stop.looser**2 * (2e-4 if fidelity.name == "l1" else 3e-4)
         self.excess = above if cheap and stop.rtol is None else math.inf
-        self.lagging = 2.0 if small else 10.0
+        self.lagging = 2.0 if small else 3.0
         self.most = (2000 if cheap else 500) if stop.max_iterations is None else stop.max_iterations
 
     def balanced(self, primal: float, dual: float) -> float:

@@ -174,7 +174,8 @@ class LambdaChoice:
     degrees : (m,) array
         Degrees of freedom over pixels at `lambdas`; NaN if the rule does not need them.
     solution : Solution or None
-        Last solution of the search, a start for the next solve; None if it does not solve the whole problem.
+        Last solution of the search, a start for the next solve; None if it does not solve the whole problem. The scene
+        of a start by ADMM's state is empty.
     """
 
     lam: float
