@@ -331,7 +331,7 @@ def linear_choice(
             choice = apply(sums)
             if open_ended and choice.converged and choice.lam < 2 * choice.lambdas[0]:  # the only noise is rounding
                 choice = apply(sums, bounds=(bounds[0] * (1e-6 if g.dtype.itemsize > 4 else 1e-4), bounds[1]))
-            choice = _coloured(choice, sums, operator.boundary.open) if norm == "scene" else choice
+        choice = _coloured(choice, sums, operator.boundary.open) if norm == "scene" else choice
     if rule == "gcv" and not still:  # fall back on the discrepancy, which needs no trace
         if noise is None and shows_noise(g, g.ndim - 1):
             noise = noise_level(g, None if blur is None else blur.psf, g.ndim - 1)

@@ -126,34 +126,36 @@ class FilterSums:
         growth = here / np.where(above > 0, above, 1.0)
         return bool(growth[0] > GROWTH**2 * growth.min())
 
-    def balanced(self, lambdas: np.ndarray, beyond: float | None = None, typical: bool = False) -> float:
+    def balanced(self, lambdas: np.ndarray, beyond: float = 16.0, typical: bool = False) -> float:
         """Return the λ of least expected error ‖f_λ − f‖², for noise of any colour.
 
-        Consider the power in an octave of σ², relative to that of a white scene. It falls from octave to octave for a
-        scene, and rises for noise. Where it exceeds `beyond` times its least value so far, it counts as noise in part;
-        above 16 times, entirely (16 is the default of `beyond`). The octaves before have as much noise. If `typical`,
-        the power is at first the median over eighths of an octave. A texture has its power in few eighths, but so has
-        the error of a wrong boundary.
+        Consider the power in an octave of σ², relative to that of a white scene; octaves are taken together until they
+        have 64 values. It falls from octave to octave for a scene, and rises for noise. Where it exceeds `beyond` times
+        its least value so far, it counts as noise in part; above 16 times, entirely. The octaves before have as much
+        noise. If `typical`, the power is at first the median over eighths of an octave. A texture has its power in few
+        eighths, but so has the error of a wrong boundary.
         """
 
         def by_octaves(s2: np.ndarray, of: np.ndarray) -> np.ndarray:
-            """Return sums over eighths of octaves of σ², (81, 8), the largest first, for all frames."""
+            """Return sums over eighths of octaves of σ² > 0, (81, 8), the largest first, for all frames."""
             eighths = 8 * np.log2(self.top / np.maximum(s2, 2.0**-80 * self.top))
-            return self.frames * np.bincount(eighths.astype(int), of, 648).reshape(81, 8)
+            return self.frames * np.bincount(eighths.astype(int), of * (s2 > 0), 648).reshape(81, 8)
 
         counts = by_octaves(self.operator, self.counts)
         passed = by_octaves(self.operator, self.operator * self.counts)
         power = by_octaves(self.values, self.power / self.frames)
-        some = np.flatnonzero((counts.sum(axis=1) >= 64) & (passed.sum(axis=1) > 0))[1:]  # not the prior scene
-        parts, seen = counts[some], power[some]
-        count, passed, power = (x[some].sum(axis=1) for x in (counts, passed, power))
+        count, starts = counts.sum(axis=1), [0]
+        for octave in range(81):
+            if min(count[starts[-1] : octave].sum(), count[octave:].sum()) >= 64:
+                starts.append(octave)
+        parts, passed, seen = (np.add.reduceat(x, starts)[1:] for x in (counts, passed, power))  # not the prior scene
+        count, passed, power = (x.sum(axis=1) for x in (parts, passed, seen))
         shown = power
         if typical and self.operator is self.values:
             shown = count * np.nanmedian(seen / np.where(parts > 0, parts, np.nan), axis=1)
         scene = passed * np.minimum.accumulate(shown / passed)
-        most = 16
-        shown = np.where(shown > most * scene, power, shown)
-        found = np.where(shown > (beyond or most) * scene, shown - scene, 0)
+        shown = np.where(shown > 16 * scene, power, shown)
+        found = np.where(shown > beyond * scene, shown - scene, 0)
         before = count * np.maximum.accumulate((found / count)[::-1])[::-1]  # as much noise as in later octaves
         noise = np.minimum(np.maximum(before, found), power)
         s2, lam = passed / count, lambdas[:, None]

@@ -34,9 +34,8 @@ def test_realistic_draws_are_solved():
 
 @pytest.mark.parametrize("rule", ["gcv", "discrepancy", "lcurve", "upre"])
 def test_lambda_by_rule_is_reported_and_reproducible(rule):
-    sharp = deblur.data.load("camera")[:48, :48]
     psf = deblur.psf.gaussian(7, 1.2)
-    blurred = deblur.degrade(sharp, psf, noise=0.01, seed=1)
+    blurred = deblur.degrade(deblur.data.load("camera")[:48, :48], psf, noise=0.01, seed=1)
     result = deblur.solve(blurred, psf, rule, boundary="zero")
     assert result.lambda_choice is not None
     assert result.lam > 0
@@ -201,7 +200,7 @@ def test_no_search_for_a_large_soft_picture_looks_at_all_of_it(monkeypatch):
     assert {call.args[0].image_shape for call in grow.call_args_list} == {(64, 64)}
 
 
-@pytest.mark.parametrize("psf", [deblur.psf.disk(9), deblur.psf.gaussian(9, 1.5)])
+@pytest.mark.parametrize("psf", [deblur.psf.disk(9), deblur.psf.gaussian(9, 1.5), deblur.psf.moffat(33, 6, 2.2)])
 def test_noise_that_lacks_fine_frequencies_does_not_make_lambda_tiny(psf):
     """Cross-validation takes the noise's level from the frequencies that it lacks."""
     g, truth = photograph(psf, 0.0)
