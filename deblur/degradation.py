@@ -107,7 +107,7 @@ def _check_noise(noise: float | str, level: float | None) -> tuple[str, float]:
         raise ValueError(f"noise {noise!r} needs level, its {NOISES[kind]}")
     if not isinstance(noise, str) and level is not None:
         raise ValueError(f"level belongs to a noise given by name ({', '.join(NOISES)}), not to noise={noise!r}")
-    amount = check_number(noise if level is None else level, f"the noise's {NOISES[kind]}")
+    amount = check_number(noise if level is None else level, f"the level of the noise {kind!r}, its {NOISES[kind]},")
     if kind == "salt-pepper" and amount > 1:
         raise ValueError(f"the {NOISES[kind]} must lie between 0 and 1, not {amount!r}")
     if kind == "poisson" and amount == 0:

@@ -244,7 +244,7 @@ SEEDED += [partial(deblur.posterior_std, Problem(BLUR, 0.1), noise=0.1, method="
         (lambda: deblur.solve(IMAGE, psfs=(PSF, PSF, 1)), "psfs as a tuple must be .PSFs, positions., not 3"),
         (lambda: deblur.tiled(IMAGE, PSF, memory="8GB"), "memory must be .*'8GB'"),
         (lambda: deblur.solve(IMAGE, PSF, noise=(1, 2, 3)), r"noise must be a number, or .*, not \(1, 2, 3\)"),
-        (lambda: deblur.degrade(IMAGE, PSF, noise=[1, 2]), r"the noise's .* must be .*\[1, 2\]"),
+        (lambda: deblur.degrade(IMAGE, PSF, noise=[1, 2]), r"the level of the noise .* must be .*\[1, 2\]"),
     ],
 )
 def test_arguments_of_any_kind_are_refused_by_their_names(call, words):

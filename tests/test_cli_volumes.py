@@ -57,6 +57,7 @@ WRITERS = {
     "a.ome.tif": write_ome,
     "imagej.tif": write_imagej,
     "a.zarr": write_zarr,
+    "a.zarr/s0": lambda path, counts: write_zarr(path.parent, counts),
     "b.zarr": lambda path, counts: write_zarr(path, counts, 2, "angstrom", 0.1),
     "no unit.zarr": lambda path, counts: write_zarr(path, counts, unit="", names=["GFP", "GFP"]),
 }

@@ -64,15 +64,15 @@ def chosen(
         why = "the PSF is that of a volume" if volume else f"{source} has no axis Z"
         raise ValueError(f"--planes does nothing here: {why}; leave it out")
     if volume and not (deep and set(metadata.axes) <= set("TCZ")):
-        raise ValueError(
-            f"the PSF has three axes, but {source} has no axis Z, or an unknown axis: {written}; name the axes "
-            "(--axis ZYX, TZYX, CZYX or TCZYX), or use a 2-D PSF"
-        )
+        instead = "name the axes (--axis ZYX, TZYX, CZYX or TCZYX), or" if metadata.sizes else "it is a single plane:"
+        why = f"the PSF has three axes, but {source} has no axis Z, or an unknown axis: {written}"
+        raise ValueError(f"{why}; {instead} use a 2-D PSF, such as the middle plane of this one")
     for word, some in (("time", time), ("channel", channel)):
         n = lengths.get(word[0].upper(), 0)
         if some is not None and some.stop > n:
+            numbers = f"{some[0]}:{some.stop}" if len(some) > 1 else some[0]
             raise ValueError(
-                f"--{word} {some[-1]} is not in {source}, which has {n} of them: {written}; --axis names others"
+                f"--{word} {numbers} is not in {source}, which has {n} of them: {written}; --axis names others"
             )
     ranges = [{"T": time, "C": channel}.get(a) or range(n) for a, n in zip(letters, metadata.sizes, strict=True)]
     where = tuple(slice(r.start, r.stop) for r in ranges)
@@ -106,8 +106,8 @@ def in_words(metadata: Metadata, frame: tuple[int, ...], space: int) -> str:
     """Return a line about the axes of a file, and which of them were restored together."""
     nouns = {"T": "time points", "C": "channels", "Z": "planes"}
     words = [f"{n} {nouns.get(a, 'pages')}" for a, n in zip_longest(metadata.axes, metadata.sizes, fillvalue="?")]
-    steps = [f"{metadata.spacing[a]:.4g}" for a in "ZYX" if a in metadata.spacing]
+    steps = [f"{metadata.spacing[a]:.4g}" if a in metadata.spacing else "?" for a in "ZYX"]
     rows_columns = " x ".join(map(str, frame[:2]))
     together = "planes restored together" if space == 3 else "each restored by itself"
-    voxel = f"voxels of {' x '.join(steps)} µm" if len(steps) == 3 else "no voxel size in the file"
+    voxel = f"voxels of {' x '.join(steps)} µm" if set(steps) != {"?"} else "no voxel size in the file"
     return f"{metadata.axes or '?'}YX: {', '.join(words)} of {rows_columns}, {together}; {voxel}"

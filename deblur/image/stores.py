@@ -99,34 +99,43 @@ def largest_level(path: str, least: int = 0) -> tuple[Any, Any, Metadata]:
     if hasattr(found, "chunks"):
         if found.ndim < least:
             raise ValueError(f"{path} has shape {found.shape}, and an image has rows and columns: name another array")
+        place = Path(path).resolve()
+        if is_store(place.parent):
+            with contextlib.suppress(OSError, ValueError):  # no level of this group, or of one that is damaged
+                return None, *_described(open_store(str(place.parent)), path, place.name)
         names = getattr(found.metadata, "dimension_names", None) or ()
         if names[-2:] == ("y", "x"):
             return None, found, Metadata(axes=_letters(names), sizes=found.shape[:-2])
         return None, found, Metadata(sizes=found.shape[: -3 if found.ndim > 3 and is_colour(found) else -2])
-    scales = multiscales(found)
-    if not scales:
+    if not multiscales(found):
         arrays = ", ".join(name for name, _ in found.arrays()) or "none"
         raise ValueError(f"{path} is a zarr group without OME metadata; name one of its arrays ({arrays})")
+    return found, *_described(found, path)
+
+
+def _described(group: Any, path: str, level: str | None = None) -> tuple[Any, Metadata]:
+    """Return the array of a level of an OME-Zarr, by default the largest one, and its metadata."""
     try:
+        scales = multiscales(group)
         axes = [axis if isinstance(axis, dict) else {"name": axis} for axis in scales[0].get("axes", [])]
-        names, first = [axis["name"] for axis in axes], scales[0]["datasets"][0]
-        array = found[first["path"]]
-        sizes = array.shape
+        names, levels = [axis["name"] for axis in axes], scales[0]["datasets"]
+        first = levels[[each["path"] for each in levels].index(level) if level else 0]
+        array = group[first["path"]]
         moves = [move for each in (first, scales[0]) for move in each.get("coordinateTransformations", [])]
         steps = [move["scale"] for move in moves if "scale" in move] or [[np.nan] * len(axes)]
         sides = zip(axes, np.prod([*zip(*steps, strict=False)], axis=1).tolist(), strict=False)  # checked below
         spacing = {a["name"].upper(): s * unit for a, s in sides if s > 0 and (unit := standard(a.get("unit", "")))}
-        channels = (found.attrs.get("ome") or found.attrs).get("omero", {}).get("channels", [])
+        channels = (group.attrs.get("ome") or group.attrs).get("omero", {}).get("channels", [])
         labels = tuple(str(channel.get("label", i)) for i, channel in enumerate(channels))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: damaged OME metadata ({error!r}): restore a copy, or name its array") from None
-    if names[-2:] != ["y", "x"] or {len(names), *map(len, steps)} != {len(sizes)}:
+    if names[-2:] != ["y", "x"] or {len(names), *map(len, steps)} != {array.ndim}:
         raise ValueError(
-            f"the axes of {path} are {names}, with scales {steps}; needed are {len(sizes)}, with y and x last"
+            f"the axes of {path} are {names}, with scales {steps}; needed are {array.ndim}, with y and x last"
         )
     ngff = scales[0] | {"axes": axes, "datasets": [first | {"path": "0"}]}
     kept: dict[str, Any] = {"channels": tuple(channels), "ngff": ngff}
-    return found, array, Metadata(axes=_letters(names), sizes=sizes[:-2], spacing=spacing, labels=labels, **kept)
+    return array, Metadata(axes=_letters(names), sizes=array.shape[:-2], spacing=spacing, labels=labels, **kept)
 
 
 def _letters(names: Any) -> str:

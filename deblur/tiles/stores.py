@@ -114,7 +114,7 @@ class Source:
         named = self.metadata.axes or self.metadata.spacing or target.rstrip("/").endswith(".ome.zarr")
         if self.group is None:
             file = isinstance(self.stored, StoredTiff) and self.channel_axis is None
-            return ome_attributes(self.metadata, self.stored.dtype) if file and named else None
+            return ome_attributes(self.metadata, self.stored.dtype) if named and (file or self.metadata.ngff) else None
         found = json.loads(json.dumps(dict(self.group.attrs)))
         omero = found.get("ome", found).get("omero", {})
         if "C" in self.metadata.axes and "channels" in omero:

@@ -309,6 +309,8 @@ def test_other_bad_input():
     refused(ValueError, "shape", Blur(psf, (8, 8)).forward, np.ones((8, 9)))
     refused(ValueError, "not separable", Blur(np.eye(3), (8, 8)).axis_matrices)
     refused(ValueError, "antireflect", filter2matrix, np.ones((1, 9)), 1, 3, boundary="antireflect")
+    words = r"the PSF \(3 x 3\) is larger than the scene \(9 x 2\), of which boundary 'unknown' leaves"
+    refused(ValueError, words, filter2matrix, psf, (9, 2), boundary="unknown")
     for origin in ((10, 10), (-1, 0), (0, 3), (0,)):
         refused(ValueError, r"origin must be an index into the 3 x 3 PSF", filter2matrix, psf, 8, 8, origin=origin)
         refused(ValueError, r"origin must be an index into the 3 x 3 PSF", Blur, psf, (8, 8), origin=origin)

@@ -110,8 +110,7 @@ def test_a_boundary_of_ones_own_is_solved_with_total_variation(rng):
 
 @pytest.mark.parametrize("solver", [admm, quadratic])
 def test_factors_of_it_pickle(rng, solver):
-    operator = vignette(rng, (9, 10), "unknown")
-    problem = problem_of(operator, "gradient" if solver is quadratic else "tv", 1e-2)
+    problem = problem_of(vignette(rng, (9, 10), "unknown"), "gradient" if solver is quadratic else "tv", 1e-2)
     assert solver.refuses(problem) is None
     g = rng.random((1, 1, 9, 10))
     factor = solver.prepare(problem)
@@ -172,8 +171,7 @@ def test_richardson_lucy_takes_the_same_steps_for_a_blur_and_its_products(rng):
 def test_an_operator_that_sees_few_pixels_has_its_norm(method):
     signs = deblur.device.random_signs((3, 3, 4), float, np)[0]  # that it is measured with
     seen = np.where(signs < 0, 2.0, 0.0).ravel()
-    found = deblur.solve(np.ones((3, 4)), aslinearoperator(np.diag(seen)), 1e-3, method=method)
-    assert found.status.ok
+    assert deblur.solve(np.ones((3, 4)), aslinearoperator(np.diag(seen)), 1e-3, method=method).status.ok
     assert 2 <= AdaptedOperator(aslinearoperator(np.diag(seen)), (3, 4)).norm_bound < 2.2
 
 

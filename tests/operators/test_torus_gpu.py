@@ -124,8 +124,7 @@ def test_a_psfs_spectrum_is_that_of_a_transform(cupy, rng, dtype, size, lengths,
 
 
 def test_a_part_of_a_symmetric_psfs_spectrum_is_its_sum_of_cosines(cupy, rng, dtype):
-    quarter = rng.standard_normal((3, 2))
-    blur = Blur(np.pad(quarter, ((2, 0), (1, 0)), mode="reflect"), (30, 41), "reflect")
+    blur = Blur(np.pad(rng.standard_normal((3, 2)), ((2, 0), (1, 0)), mode="reflect"), (30, 41), "reflect")
     for first in (0, 1):
         lengths = [2 * (n + first) for n in blur.image_shape]
         wanted, found = (symbol_at(blur, lengths, first, dtype, Device(gpu)) for gpu in (None, 0))

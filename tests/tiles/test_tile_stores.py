@@ -50,8 +50,7 @@ def picture(rng):
 
 @pytest.fixture
 def store(tmp_path, picture):
-    array = zarr.create_array(tmp_path / "in.zarr", shape=picture.shape, dtype="float32", chunks=(32, 32))
-    array[:] = picture
+    zarr.create_array(tmp_path / "in.zarr", shape=picture.shape, dtype="float32", chunks=(32, 32))[:] = picture
     return tmp_path / "in.zarr"
 
 
@@ -367,8 +366,7 @@ def test_a_store_that_cannot_be_written_is_an_error_before_work(store, tmp_path)
 def test_a_limit_of_the_process_is_its_memory():
     limited = "import resource as r; r.setrlimit(r.RLIMIT_AS, (2**32, r.getrlimit(r.RLIMIT_AS)[1]))"
     code = f"{limited}; from deblur import plan_tiles, psf; print(plan_tiles(psf.disk(3), 0.1, (9, 9)).memory)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert 0 < int(done.stdout) < 2**31
+    assert 0 < int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout) < 2**31
 
 
 def test_no_chunk_of_the_output_is_shared_by_tiles(store, picture, tmp_path):
@@ -463,8 +461,7 @@ def test_frames_are_read_and_solved_several_at_once(rng, tmp_path, monkeypatch):
     assert solved.count(3) == 66  # three at once, and those beside the failed one by themselves
     out = read(tmp_path / "out.zarr")
     assert np.isnan(out[77]).all()
-    others = np.delete(frames, 77, axis=0)
-    expected = deblur.reconstruct(others, H, LAM, stack_axis=0, boundary="reflect")
+    expected = deblur.reconstruct(np.delete(frames, 77, axis=0), H, LAM, stack_axis=0, boundary="reflect")
     np.testing.assert_allclose(np.delete(out, 77, axis=0), expected, atol=1e-5)
     array[77] = frames[77]
     mended = stream(tmp_path / "in.zarr", tmp_path / "out.zarr", H, LAM, **given)

@@ -199,8 +199,7 @@ def test_refining_serves_float32_colours_and_frames_of_their_own_psf(rng):
     hs = np.stack([DISK, psf.gaussian(3, 0.8)])
     g = np.stack([[picture(h, "unknown", (130, 120), rng) for _ in range(2)] for h in hs])
     given = {"tile": 64, "overlap": 14, "passes": 3, "tolerance": 0.5, "stack_axis": 0, "channel_axis": 1}
-    tiling = Tiling(g.astype(np.float32), hs, LAM, **given, boundary="unknown")
-    out = tiling(g.astype(np.float32))
+    out = Tiling(g.astype(np.float32), hs, LAM, **given, boundary="unknown")(g.astype(np.float32))
     assert out.dtype == np.float32
     for f, frame, h in zip(out, g, hs, strict=True):
         assert apart(f, deblur.reconstruct(frame, h, LAM, channel_axis=0, boundary="unknown"), g) < 1e-4
@@ -293,8 +292,7 @@ def solved(monkeypatch):
 
 @pytest.mark.parametrize(("boundary", "kinds"), [("unknown", 3), ("zero", 8)])
 def test_windows_that_are_alike_share_one_solver(boundary, kinds, rng, solved):
-    g = picture(H, boundary, (320, 320), rng)
-    tiled(g, H, LAM, boundary=boundary, tile=80, workers=1)
+    tiled(picture(H, boundary, (320, 320), rng), H, LAM, boundary=boundary, tile=80, workers=1)
     # At sides and corners, which "unknown" tells apart by their size alone; inside all are filtered.
     assert len(solved) == kinds
 
@@ -456,8 +454,7 @@ def test_tiles_are_solved_on_the_gpu(h, side, tile, boundary, cupy, rng):
     assert isinstance(there, cupy.ndarray)
     np.testing.assert_allclose(cupy.asnumpy(there), host, atol=1e-6)
     for given in (g, g.astype(">f8")):
-        out = tiled(given, h, 0.05, **options, device="gpu")
-        np.testing.assert_allclose(out, host, atol=1e-6)
+        np.testing.assert_allclose(tiled(given, h, 0.05, **options, device="gpu"), host, atol=1e-6)
     da = pytest.importorskip("dask.array")
     lazy = tiled(da.from_array(g, chunks=tile), h, 0.05, **options, device="gpu", memory=2**30)
     np.testing.assert_allclose(lazy.compute(scheduler="threads", num_workers=2), host, atol=1e-6)
