@@ -49,8 +49,7 @@ class Browser:
         self._number = 0
         self.events: list[dict[str, Any]] = []
         target = self._send("Target.createTarget", {"url": "about:blank"})["targetId"]
-        attached = self._send("Target.attachToTarget", {"targetId": target, "flatten": True})
-        self._session = attached["sessionId"]
+        self._session = self._send("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.resize(width, height)

@@ -343,8 +343,7 @@ def test_a_file_that_is_no_picture_is_named_in_plain_words(tmp_path, monkeypatch
 
 def test_tifffiles_remarks_do_not_reach_stderr(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", GREY)
-    content = (tmp_path / "a.tif").read_bytes().replace(b"[4, 5]", b"[4, 6]")
-    (tmp_path / "a.tif").write_bytes(content)
+    (tmp_path / "a.tif").write_bytes((tmp_path / "a.tif").read_bytes().replace(b"[4, 5]", b"[4, 6]"))
     loud = "import tifffile, sys; tifffile.TiffFile(sys.argv[1]).series"
     ours = "import deblur, sys; deblur.image.read(sys.argv[1])"
     for code, silent in ((loud, False), (ours, True)):  # it does remark on something
