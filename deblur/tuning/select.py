@@ -66,7 +66,7 @@ def choose_lambda(
     method : Method
         Solver for rules that need solutions.
     """
-    natural, alike = None, replace(problem, regularizer="natural")
+    natural, alike, pixels = None, replace(problem, regularizer="natural"), math.prod(problem.operator.image_shape)
     enough = _enough(problem) if may_be_natural else math.inf
     undecided, open_ended = math.isfinite(enough), problem.operator.boundary.open
 
@@ -81,7 +81,7 @@ def choose_lambda(
         plain, natural = found[0], found[-1] if undecided and found[0] is not None else None
     if not undecided:
         return plain or by_rule(problem, data), problem.regularizer, ""
-    if plain is None and open_ended and (rule != "auto" or math.prod(problem.operator.image_shape) <= SMALL):
+    if plain is None and open_ended and (rule != "auto" or problem.axes > 2 or pixels <= SMALL):
         natural = by_rule(alike, data)
         if natural.converged and natural.lam >= enough:  # one search suffices
             return natural, "natural", f"there is noise to hide, λ = {natural.lam:.2g}"
@@ -94,7 +94,7 @@ def choose_lambda(
             (natural,) = from_spectrum(posed.linear_form.operator, drawn.frames_in_turn(), RANGE_ITERATIVE)
         natural = natural if natural is not None and natural.lam >= _FITS * plain.lam else None
 
-    lam, large = (natural or plain).lam, problem.frames * math.prod(problem.operator.image_shape) > _LARGE
+    lam, large = (natural or plain).lam, problem.frames * pixels > _LARGE
     if not _measured(plain):
         why = "cross-validation found no λ that measures the noise"
     elif lam < enough:

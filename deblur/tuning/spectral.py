@@ -391,11 +391,11 @@ def from_spectrum(
 def _coloured(choice: LambdaChoice, sums: FilterSums, fits: bool) -> LambdaChoice:
     """Return `choice`, or the λ of least expected error for noise of any colour, if ‖f_λ‖ is mostly such noise.
 
-    The latter counts as converged if the boundary `fits`. Small images have too few values in an octave to distinguish
-    noise from texture.
+    The latter counts as converged if the boundary `fits`. Small images, and few steps of a bidiagonalisation, have too
+    few values in an octave to distinguish noise from texture.
     """
-    small = choice.rule != "gcv" or sums.pixels < SMALL / 2
-    if small or sums.solution(choice.lam) <= 3 * sums.solution(sums.balanced(choice.lambdas)):
+    few = choice.rule != "gcv" or sums.pixels < SMALL / 2 or len(sums.values) < 64
+    if few or sums.solution(choice.lam) <= 3 * sums.solution(sums.balanced(choice.lambdas)):
         return choice
     lam = sums.balanced(choice.lambdas, 2.0, typical=fits)
     reason = explained(lam, "gcv", f"by {sums.decomposition}", "", COLOURED)

@@ -63,8 +63,7 @@ def test_every_method_that_serves_gives_the_dense_answer(h, boundary, those):
         except MethodError:
             continue
         served.append(method)
-        assert np.abs(result.image - expected).max() < 1e-6, method
-        assert result.residual < 1e-6, method
+        assert np.maximum(result.residual, np.abs(result.image - expected).max()) < 1e-6, method
         assert (result.prior, result.prior_reason) == ("natural", "as requested")
     assert {"hybrid-lsqr", "cholesky", "qr"} | those <= set(served)
     if boundary == "unknown":
@@ -118,11 +117,9 @@ def test_the_default_takes_it_where_there_is_noise_and_says_why(monkeypatch):
     assert (little.prior, "much longer" in little.prior_reason) == ("smooth", True)
     # λ given, a rule named, or a scene that ends at the frame: the formula as it was.
     g = blurred(0.02)
-    assert deblur.solve(g, SHAKE, 1e-2).prior == "smooth"
-    assert deblur.solve(g, SHAKE, "gcv").prior == "smooth"
-    assert deblur.solve(g, SHAKE, prior="zero").prior == "zero"
-    assert deblur.solve(g, SHAKE, 1e-2, boundary="reflect").prior == "zero"
-    assert deblur.solve(g, SHAKE, boundary="zero").prior == "zero"
+    assert [deblur.solve(g, SHAKE, lam).prior for lam in (1e-2, "gcv")] == ["smooth", "smooth"]
+    for options in ({"prior": "zero"}, {"lam": 1e-2, "boundary": "reflect"}, {"boundary": "zero"}):
+        assert deblur.solve(g, SHAKE, **options).prior == "zero"
     zero = deblur.degrade(photograph(), SHAKE, noise=0.02, boundary="zero", seed=0)
     assert deblur.solve(zero, SHAKE).prior == "zero"
 
@@ -151,11 +148,8 @@ def test_a_boundary_that_does_not_fit_gets_no_less_smoothing_by_it(noise):
     h = deblur.psf.motion(9, 0)
     g, truth = blurred(noise, h), photograph()[:, 4:-4]
     for boundary in ("periodic", "reflect"):
-        psnr = [
-            deblur.metrics.psnr(truth, deblur.reconstruct(g, h, boundary=boundary, prior=prior))
-            for prior in ("auto", "zero")
-        ]
-        assert psnr[0] >= psnr[1] - 0.05
+        auto, zero = (deblur.reconstruct(g, h, boundary=boundary, prior=prior) for prior in ("auto", "zero"))
+        assert deblur.metrics.psnr(truth, auto) >= deblur.metrics.psnr(truth, zero) - 0.05
 
 
 @pytest.mark.parametrize("boundary", ["unknown", "periodic"])
@@ -184,8 +178,7 @@ def test_it_hides_noise_better_than_the_smooth_prior_does():
             truth = photograph(name=name, at=at)[3:-3, 3:-3]
             both = [deblur.solve(g, SHAKE, prior=p, boundary="unknown").image for p in ("natural", "smooth")]
             gains.append(deblur.metrics.psnr(truth, both[0]) - deblur.metrics.psnr(truth, both[1]))
-    assert np.mean(gains) > 0.3
-    assert min(gains) > 0
+    assert (np.mean(gains) > 0.3, min(gains) > 0) == (True, True)
 
 
 def test_a_calm_picture_under_noise_is_smoothed_and_not_sharpened(rng):
@@ -206,9 +199,8 @@ def test_a_deblurrer_keeps_it_and_colours_frames_and_parts_share_it(monkeypatch)
     restore(first)
     kept = restore.solve(second)
     assert (kept.prior, kept.lam) == ("natural", restore.lam)
-    assert np.allclose(
-        kept.image, deblur.reconstruct(second, SHAKE, restore.lam, prior="natural", boundary="unknown"), atol=1e-6
-    )
+    expected = deblur.reconstruct(second, SHAKE, restore.lam, prior="natural", boundary="unknown")
+    assert np.allclose(kept.image, expected, atol=1e-6)
     bright = restore.solve(1e30 * second)
     assert (bright.prior, bright.problem.regularizer, bright.lam) == ("natural", "natural", restore.lam)
     assert np.allclose(1e-30 * bright.image, kept.image, atol=1e-6)
@@ -226,8 +218,7 @@ def test_tiles_have_it_where_it_is_asked_for(prior, other):
     g = blurred(0.02)
     whole, other = (deblur.reconstruct(g, SHAKE, 1e-2, prior=p) for p in (prior, other))
     parts = deblur.tiled(g, SHAKE, 1e-2, prior=prior, tile=48)
-    assert np.abs(parts - whole).max() < 0.02
-    assert np.abs(parts - whole).max() < 0.2 * np.abs(parts - other).max()
+    assert np.abs(parts - whole).max() < min(0.02, 0.2 * np.abs(parts - other).max())
 
 
 @pytest.mark.parametrize(
@@ -261,3 +252,13 @@ def test_a_picture_small_beside_its_psf_takes_one_search_if_it_is_natural(noise,
     result = deblur.solve(blurred(noise, h, size=66, name=name), h, boundary="unknown")
     assert (result.prior, search.call_count) == ("natural", 1)
     assert "bidiagonalisation" in result.lam_reason
+
+
+def test_a_thin_volume_has_it_and_its_white_noise_is_not_taken_for_coloured():
+    scene = (np.random.default_rng(2).random((28, 46, 46)) > 0.995).astype(float)
+    h = (deblur.psf.gaussian((9, 7, 7), 1.5) + deblur.psf.gaussian((9, 7, 7), 1.0)) / 2
+    g = deblur.degrade(scene, h, noise=0.02, boundary="unknown", seed=2)
+    result, truth = deblur.solve(g, h), scene[deblur.Blur(h, g.shape, "unknown").crop]
+    less = deblur.reconstruct(g, h, result.lam / 8, prior="natural")
+    assert (result.prior, g.size > select.SMALL) == ("natural", True)
+    assert deblur.metrics.mse(truth, result.image) < deblur.metrics.mse(truth, less)
