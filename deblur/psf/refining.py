@@ -56,7 +56,7 @@ def refine(image: Any, psf: Any) -> PSFEstimate:
     Parameters
     ----------
     image : (M, N) array
-        The blurred grey image, at least 64 pixels a side, not compressed.
+        The blurred grey image, at least 64 pixels a side, not compressed. Volumes are refused.
     psf : (m, n) array
         A nearly correct PSF: measured at another time, or with another setting of the lens, or stored with noise or a
         tone curve.

@@ -131,7 +131,7 @@ def _noise_blocks(g: Array, sides: tuple[int, ...]) -> tuple[list[np.ndarray], f
     The n blocks of a frame are an array (3, n): mean values, power at middle and power at the finest frequencies.
     """
     if g.ndim < 2 or not shows_noise(g, 2):
-        raise ValueError(f"the noise of {g.shape} pixels cannot be estimated: give noise=..., or 4 x 4 pixels or more")
+        raise ValueError(f"the noise of {g.shape} pixels cannot be estimated: give noise=..., 4 x 4 pixels, or axes=1")
     side = next((n for n in sides if 3 * n <= min(g.shape[-2:])), sides[-1])
     hann = np.hanning(side + 2)[1:-1]
     window = np.outer(hann, hann) / (hann @ hann)  # white noise keeps its power at each frequency

@@ -206,8 +206,8 @@ def _restored(problem: Problem, g: Array, w: Array, start: Array | None) -> Solu
         if darkest > low:
             share = darkest * g.size / float(sum_of(g))
             level = f"; no pixel is taken to be darker than {share:.0%} of the image's mean"
-    objective, changes = [], []
-    run = _Run(problem, g, w)
+            level += " (subtract the camera's offset first, if it has one)" * (share > 0.5)
+    run, objective, changes = _Run(problem, g, w), [], []
     for n in run.steps(start, count, tolerance):
         objective.append(run.objective)
         changes.append(run.change)
