@@ -32,6 +32,8 @@ References
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ..device import Array, asnumpy, get_xp
@@ -128,13 +130,14 @@ class _Border:
     """Two opposite edges of a picture: their lines, and the PSF's action on them."""
 
     def __init__(self, blur: Blur, frames: Array, shown: Array | None, axis: int) -> None:
-        h = np.moveaxis(blur.psf / blur.norm_bound, axis, 1)
+        h, origin = np.moveaxis(blur.psf / blur.norm_bound, axis, 1), blur.origin[axis]
         side, across = blur.image_shape[1 - axis], blur.image_shape[axis]
         length = side // max(1, side // max(_BLOCK, 4 * len(h)))
-        self._deep, self._origin = min(_DEEP, across // 2), blur.origin[axis]
+        self._deep = min(_DEEP, across // 2)
         waves = np.arange(min(_FREQUENCIES, length // 2 + 1))
-        self._kernels = np.exp(-2j * np.pi / length * np.outer(waves, np.arange(len(h)))) @ h
-        self._kappa = 2 * np.pi / length * np.hypot(waves, 0.5)
+        # The arguments of `_model` at both ends: from the far one, the PSF is reversed.
+        ways = (h, origin), (h[:, ::-1], h.shape[1] - 1 - origin)
+        self._ends = [(psf.tobytes(), len(h), at, length, len(waves), self._deep) for psf, at in ways]
         self._shares = np.where(waves == 0, 0.5, 1.0)  # the first frequency is real, the others have two parts
         taper = np.sin(np.pi / length * (np.arange(length) + 0.5)) ** 2
         taper /= np.linalg.norm(taper)
@@ -152,7 +155,7 @@ class _Border:
         ends = ends[:, some]
         # The scene's brightness there, from the image where the border is not dark.
         inner = np.median(ends[..., self._deep // 2 :], axis=(0, 2, 3))
-        self._bright = self._kernels[0].sum().real
+        self._bright = h.sum()
         level = inner / self._bright if abs(self._bright) > DIM else 0 * inner
         self._level = np.fft.fft(taper)[: len(waves), None] * level
         # (frequencies, pixels from the edge inwards, blocks)
@@ -178,47 +181,52 @@ class _Border:
         ends, level = [], self._level[:, None]
         if edge.wraps:
             turned = self._turn[:, None, None] * self._far[..., ::-1].conj()
-            covariance, ones = self._model(edge)
+            *model, ones = _model(*self._ends[0], edge)
             lines = [np.concatenate([far[:, ::-1], self._near], axis=1) for far in (self._far, turned)]
-            ends = [(covariance, [line - ones[:, None] * level for line in lines])]
+            ends = [(model, [line - ones[:, None] * level for line in lines])]
         else:
-            for y, far in ((self._near, False), (self._far, True)):
-                covariance, ones = self._model(edge, far)
+            for y, end in zip((self._near, self._far), self._ends, strict=True):
+                *model, ones = _model(*end, edge)
                 means = (ones, np.full_like(ones, self._bright))[: 2 if edge.dark else 1]
-                ends.append((covariance, [y - mean[:, None] * level for mean in means]))
+                ends.append((model, [y - mean[:, None] * level for mean in means]))
         power, volume, n = 0.0, 0.0, 0.0
-        for covariance, lines in ends:
-            values, vectors = np.linalg.eigh(covariance)
+        for (values, vectors), lines in ends:
             values = np.maximum(values, 0) + _LAMBDAS[:, None, None]  # (λ, frequencies, pixels)
             white = abs(vectors.conj().swapaxes(1, 2) @ np.concatenate(lines, axis=2)) ** 2
             weights = (self._shares[:, None] / values).reshape(len(_LAMBDAS), -1)
             power = power + weights @ white.reshape(weights.shape[1], -1)  # (λ, hypotheses x blocks)
             volume = volume + np.log(values).sum(axis=2) @ self._shares
-            n += self._shares.sum() * covariance.shape[1]
+            n += self._shares.sum() * vectors.shape[1]
         out = np.full((2, len(_LAMBDAS)), -np.inf)
         for way, part in enumerate(np.split(np.log(power + n * _FLAT**2), len(lines), axis=1)):
             out[way] = -n * part.sum(axis=1) - self.blocks * volume
         return out
 
-    def _model(self, edge: Boundary, far: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Return HSHᴴ of a line at each frequency and H of ones; a scene that repeats has both ends in one line."""
-        m, origin = self._kernels.shape[1], self._origin
-        kernels = self._kernels
-        if far:  # seen from the far edge, the PSF is reversed
-            kernels, origin = kernels[:, ::-1], m - 1 - origin
-        pixels = 2 * self._deep if edge.wraps else self._deep
-        h = np.zeros((len(kernels), pixels, pixels + m - 1), complex)
-        for i in range(pixels):
-            h[:, i, i : i + m] = kernels[:, ::-1]
-        first = origin - (m - 1)  # the first scene pixel that H reaches, counted from the edge
-        if not (edge.open or edge.wraps):
-            h = h @ edge.matrix(pixels + m, first, first + h.shape[2]).toarray()
-        at = np.arange(h.shape[2])
-        scene = np.exp(-self._kappa[:, None, None] * abs(at[:, None] - at)) / (2 * self._kappa[:, None, None])
-        if edge.wraps:
-            inside = at + first >= self._deep
-            scene *= inside[:, None] == inside
-        return h @ scene @ h.conj().swapaxes(1, 2), h[0].real.sum(axis=1)
+
+@lru_cache(maxsize=16)  # a symmetric PSF has the same models at all four edges
+def _model(
+    psf: bytes, rows: int, origin: int, length: int, count: int, deep: int, edge: Boundary
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the eigenvalues and eigenvectors of HSHᴴ of a line at each of `count` frequencies, and H of ones; cached.
+
+    A scene that repeats has both ends in one line.
+    """
+    h, waves = np.frombuffer(psf).reshape(rows, -1), np.arange(count)
+    kernels = np.exp(-2j * np.pi / length * np.outer(waves, np.arange(rows))) @ h
+    kappa = 2 * np.pi / length * np.hypot(waves, 0.5)[:, None, None]
+    m, pixels = h.shape[1], deep * (1 + edge.wraps)
+    lines = np.zeros((len(kernels), pixels, pixels + m - 1), complex)
+    for i in range(pixels):
+        lines[:, i, i : i + m] = kernels[:, ::-1]
+    first = origin - (m - 1)  # the first scene pixel that H reaches, counted from the edge
+    if not (edge.open or edge.wraps):
+        lines = lines @ edge.matrix(pixels + m, first, first + lines.shape[2]).toarray()
+    at = np.arange(lines.shape[2])
+    scene = np.exp(-kappa * abs(at[:, None] - at)) / (2 * kappa)
+    if edge.wraps:
+        inside = at + first >= deep
+        scene *= inside[:, None] == inside
+    return (*np.linalg.eigh(lines @ scene @ lines.conj().swapaxes(1, 2)), lines[0].real.sum(axis=1))
 
 
 def _ends(frames: Array, axis: int, deep: int) -> tuple[np.ndarray, np.ndarray]:
