@@ -310,18 +310,26 @@ def estimate_noise_model(g: Array) -> NoiseModel:
     order = np.lexsort((middle, np.round(means / (means.max() or 1.0), 12)))
     parts = np.array_split(order, max(1, min(16, len(means) // 40)))
     values, line = np.array([means[part].mean() for part in parts]), np.ones(len(means))
-    rounding, unit = step_of(g) ** 2 / 12, float(values.mean()) or 1.0
-    sides = np.stack([np.ones_like(values), values / unit], axis=1)  # of one brightness alone the noise is not photons'
+    rounding = step_of(g) ** 2 / 12
     for _ in range(6):
         variances = np.array([_quiet(least[part] / line[part], freedom) * line[part].mean() for part in parts])
         weight = 1 / variances
         for _ in range(6):
-            (square, gain), _ = scipy.optimize.nnls(sides * weight[:, None], (variances - rounding) * weight)
-            square, gain = square + rounding, gain / unit
+            square, gain = _line(values, variances - rounding, weight**2)
+            square += rounding
             fidelity = np.maximum(gain * values + square, np.finfo(float).tiny)
             weight = np.minimum(fidelity / variances, 1) ** 2 / fidelity
         line = np.maximum(gain * means + square, np.finfo(float).tiny)
     return NoiseModel(float(gain), math.sqrt(float(square))).scaled(power_of_two)
+
+
+def _line(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[float, float]:
+    """Return the least-squares line y = a + b x with weights w, a ≥ 0 and b ≥ 0, for x ≥ 0; b is 0 if all x agree."""
+    (middle, mean), square = w @ np.stack([x, y], axis=1) / w.sum(), w @ x**2
+    spread = w @ (x - middle) ** 2
+    b = max(float(w @ ((x - middle) * y) / spread), 0.0) if spread > 1e-12 * square else 0.0
+    a = float(mean - b * middle)
+    return (a, b) if a >= 0 else (0.0, max(float(w @ (x * y) / square), 0.0) if square else 0.0)
 
 
 def psf_error(g: Array, psf: Array, noise: float | None = None) -> tuple[float, float]:
