@@ -20,7 +20,7 @@ import scipy
 
 from ..operators.torus import Torus, wound
 from ..solvers.whittle import power_of, tapered
-from ..tuning import estimate_noise
+from ..tuning import noise_level
 
 _LARGEST = 4.0  # limit of residuals and deviances, so that single frequencies (textures) do not dominate
 
@@ -44,7 +44,7 @@ class PictureSpectrum:
         if least < 32:
             raise ValueError(f"an image of shape {image.shape} is too small: 32 x 32 are needed, better 256 x 256")
         power = power_of(image, side, [max(math.ceil(2 * n / side) - 1, 1) for n in image.shape])
-        self.noise = max(estimate_noise(image) ** 2, 1e-12 * float(image.var()), np.finfo(float).tiny)
+        self.noise = max(noise_level(image) ** 2, 1e-12 * float(image.var()), np.finfo(float).tiny)
         self.y, self.x = y, x = np.meshgrid(scipy.fft.fftfreq(side), scipy.fft.rfftfreq(side), indexing="ij")
         radius, turn = np.hypot(y, x), np.arctan2(y, x)
         # Picture frames and buildings have power along the axes. The lowest frequencies follow no statistics.

@@ -253,6 +253,15 @@ def test_what_is_white_and_blurred_exactly_is_not_hidden(rng, xp):
     assert ("may have clipped" in result.checks) == (xp is np)
 
 
+@pytest.mark.parametrize("psf", [PSF, np.ones((1, 1))])
+def test_an_overexposed_picture_keeps_its_clipped_pixels(psf):
+    scene = 1.3 * deblur.data.load("camera")[100:200, 100:200]
+    g = np.rint(255 * deblur.degrade(scene, psf, boundary="unknown", noise=0.002, seed=0).clip(0, 1)).astype(np.uint8)
+    sharp, result = scene[deblur.Blur(psf, g.shape, "unknown").crop].clip(0, 1), deblur.solve(g, psf, method="tv")
+    assert saturated(g / 255).sum() > 1000
+    assert metrics.psnr(sharp, result.image.clip(0, 1)) > min(metrics.psnr(sharp, g / 255) + 2, 50)
+
+
 @pytest.mark.parametrize("power", [9, 0.5])
 def test_a_large_picture_is_tried_where_most_of_its_clipped_pixels_are(rng, power):
     scene, tried, part = np.full((1100, 1040), 0.1), [], lamps(power, rng)

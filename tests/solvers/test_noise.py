@@ -74,6 +74,7 @@ def test_the_noise_of_a_sharpened_picture_is_refused(rng):
     sharp = g + 2 * (g - gaussian_filter(g, 1.0))
     refused(ValueError, "sharpened", estimate_noise, sharp)
     assert noise_level(sharp) >= 2 * 0.05  # for what needs no more than its size
+    assert solve(sharp, psf.gaussian(7, 1.2)).status.ok
 
 
 @pytest.mark.parametrize(("gain", "read"), [(1 / 100, 0.005), (1 / 1000, 0.02), (0.0, 0.02)])
