@@ -242,9 +242,10 @@ class Choice:
     method, reason : str
         The name of the method, and the reason in one sentence.
     others : tuple of str
-        The other methods that can solve the problem, in the order in which they would be tried.
+        The other methods that can solve the problem, in the order in which they would be tried; only `choose_method`
+        looks for them.
     refused : dict of str to str
-        For each remaining method, the reason why it cannot solve the problem.
+        The methods that cannot solve the problem, of those that were examined, with the reason.
     """
 
     method: str
@@ -274,17 +275,23 @@ def named(method: str, problem: Problem, reason: str = "as requested") -> Choice
 
 
 def choose(problem: Problem, memory: int | None = None) -> Choice:
-    """Return the first method in the structural order that can solve the problem and fits in memory.
+    """Return the first choice that is `serving` the problem."""
+    return next(serving(problem, memory))
 
-    Raise MethodError or InsufficientMemoryError if there is none.
+
+def serving(problem: Problem, memory: int | None = None) -> Iterator[Choice]:
+    """Yield the methods that can solve the problem and fit in memory, in the structural order.
+
+    A method is examined when it is asked for. Raise MethodError or InsufficientMemoryError if there is none.
     """
-    free = free_memory(problem.xp) if memory is None else memory
-    some = max(1, min(problem.frames, together(problem.device) // math.prod(problem.operator.image_shape)))
     varying, kind = problem.operator.shift_invariant is None, problem.linear_form.regularizer
     rows = [m for m in METHODS.values() if m.regularizer == kind and (m.automatic or (varying and m.varying))]
     if len(rows) == 1:
-        return named(rows[0].name, problem, f"the method for the regularizer {problem.regularizer!r}")
-    serving, refused, short = [], {}, []
+        yield named(rows[0].name, problem, f"the method for the regularizer {problem.regularizer!r}")
+        return
+    free = free_memory(problem.xp) if memory is None else memory
+    some = max(1, min(problem.frames, together(problem.device) // math.prod(problem.operator.image_shape)))
+    found, refused, short = False, {}, []
     for name in _by_structure(problem, [m.name for m in rows]):
         row = METHODS[name]
         part = replace(problem, frames=some) if row.linear else problem
@@ -292,11 +299,12 @@ def choose(problem: Problem, memory: int | None = None) -> Choice:
             reason = f"it takes {format_bytes(needed)} and {format_bytes(free)} are free"
             short.append(needed)
         if reason is None:
-            serving.append(name)
+            yield Choice(name, "the next that serves" if found else _in_words(problem), (), refused)
+            found = True
         else:
             refused[name] = reason
-    if serving:
-        return Choice(serving[0], _in_words(problem), tuple(serving[1:]), refused)
+    if found:
+        return
     if short:
         least = min(short)
         fits = ["tiles: deblur.tiled, or on the command line a .zarr store as IN and OUT"]
@@ -444,7 +452,8 @@ def choose_method(
         device=Device.named(device),
         frames=check_count(frames, "frames"),
     )
-    return choose(problem, None if memory is None else check_count(memory, "memory"))
+    first, *others = serving(problem, None if memory is None else check_count(memory, "memory"))
+    return replace(first, others=tuple(choice.method for choice in others))
 
 
 def expected_seconds(method: str, pixels: int) -> float:

@@ -30,7 +30,7 @@ from .device import CPU, Array, Device
 from .errors import check_flags
 from .frames import Frames, space_of
 from .image import Levels
-from .methods import METHODS, Choice
+from .methods import METHODS, Choice, serving
 from .normalization import Scale
 from .norms import combined
 from .operators.operator import Operator
@@ -270,8 +270,10 @@ class Deblurrer:
         plan = decided(request, kept, image)
         yield image, plan
         if request.method == "auto":
-            for name in plan.choice.others:
-                yield image, replace(plan, choice=Choice(name, "the next that serves"), factor=None)
+            with suppress(*RECOVERABLE):
+                for choice in serving(plan.problem):
+                    if choice.method != plan.choice.method:
+                        yield image, replace(plan, choice=choice, factor=None)
         limited = request.problem.stop.max_iterations is not None
         if isinstance(request.lam, str) and plan.problem.quadratic and not limited:
             for power in range(1, 9):

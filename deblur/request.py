@@ -121,7 +121,9 @@ class Request:
 
     def under(self, boundary: str, reason: str) -> Request:
         """Return the request with a detected boundary, and the reason for it."""
-        problem = replace(self.problem, operator=self.operator_for(boundary))
+        problem = self.problem
+        if problem.operator.boundary != boundary:
+            problem = replace(problem, operator=self.operator_for(boundary))
         return _with_prior(replace(self, problem=problem, candidates=(), boundary_reason=reason))
 
     def problem_with_lam(self) -> Problem:

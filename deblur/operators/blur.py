@@ -105,7 +105,8 @@ class Blur(LinearMap):
     @cached_property
     def centred(self) -> np.ndarray:
         """The PSF, padded with zeros so that its origin is in the middle."""
-        return np.pad(self.psf, [(max(after - before, 0), max(before - after, 0)) for after, before in self._pads])
+        pads = [(max(after - before, 0), max(before - after, 0)) for after, before in self._pads]
+        return np.pad(self.psf, pads) if any(map(any, pads)) else self.psf
 
     @cached_property
     def point_symmetric(self) -> bool:

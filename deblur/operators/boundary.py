@@ -132,6 +132,13 @@ class _Periodic(Boundary):
     def sources(self, i: np.ndarray, n: int) -> np.ndarray:
         return i % n
 
+    def _beyond(self, x: Array, before: int, after: int) -> tuple[Array, Array]:
+        return x[..., x.shape[-1] - before :], x[..., :after]
+
+    def _add_back(self, body: Array, left: Array, right: Array) -> None:
+        body[..., body.shape[-1] - left.shape[-1] :] += left
+        body[..., : right.shape[-1]] += right
+
 
 class _Reflect(Boundary):
     continued = True
