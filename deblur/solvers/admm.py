@@ -367,9 +367,13 @@ def first_frames(solution: Solution, count: int) -> Solution:
 
     A start by its state has no scene.
     """
+
+    def first(a: Array) -> Array:
+        return a if len(a) == count else a[:count].copy()
+
     if not isinstance(state := solution.state, State):
-        return replace(solution, scene=solution.scene[:count].copy())
+        return replace(solution, scene=first(solution.scene))
     for split in (*state.u, *state.t):  # one after the other, so that few arrays exist twice
-        split[:] = [a[:count].copy() for a in split]
-    state = replace(state, x=state.x[:count].copy(), given_up=True)
+        split[:] = map(first, split)
+    state = replace(state, x=first(state.x), given_up=True)
     return replace(solution, scene=solution.scene[:0].copy(), state=state)

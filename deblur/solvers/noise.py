@@ -202,6 +202,8 @@ class NoiseModel(NamedTuple):
         Standard deviation of the residual that the PSF's error leaves at frequencies above 0.1 cycles per pixel.
     light : float
         Mean value of the image.
+    least : float
+        Variance of the noise where the image is quietest (`noise_variance`); 0 if it was not read.
     """
 
     gain: float
@@ -210,6 +212,7 @@ class NoiseModel(NamedTuple):
     uncertainty: float = 0.0
     left: float = 0.0
     light: float = 0.0
+    least: float = 0.0
 
     @property
     def level(self) -> float:
@@ -246,7 +249,8 @@ class NoiseModel(NamedTuple):
 
     def scaled(self, by: int) -> NoiseModel:
         """Return the model of the image times 2^by."""
-        return self._replace(**{x: shifted(getattr(self, x), by) for x in ("gain", "read", "left", "light")})
+        found = {x: shifted(getattr(self, x), by) for x in ("gain", "read", "left", "light")}
+        return self._replace(**found, least=shifted(self.least, 2 * by))
 
     def coloured(self, white: Array, axes: int = 2) -> Array:
         """Turn white noise (..., M, N) into noise with this model's spectrum, part of which is that of a scene."""
@@ -392,7 +396,8 @@ def weighed(
     if kept is None and error and not model.psf_error:
         model = model._replace(psf_error=error, uncertainty=0.0, left=left_by(problem.operator.mean_blur, seen, error))
     if kept is None and problem.asked and noise is None:
-        model = model._replace(read=max(model.read, math.sqrt(noise_variance(problem, g))))  # JPEG hides fine noise
+        least = noise_variance(problem, g)
+        model = model._replace(read=max(model.read, math.sqrt(least)), least=least)  # JPEG hides fine noise
         if fidelity.weights is None and problem.axes > 1:
             light, bright = estimate_noise_model(net), float(total(seen)) / seen.size
             # No pixel holds more than 10⁶ photons: a smaller gain is texture.
@@ -463,7 +468,7 @@ def check_noise(noise: float | None) -> float | None:
 
 
 def noise_variance(problem: Problem, g: Array) -> float:
-    """Return the variance of additive noise, or the gain of photon counts, estimated from the image.
+    """Return the variance of additive noise, or the gain of photon counts, estimated from the image unless it is known.
 
     Pixels of weight 0 are filled from their neighbours first. The noise is at least that of rounding. For counts, the
     gain is the larger of two estimates: the variance of 2√(g + b), which does not depend on the brightness (Bartlett
@@ -474,6 +479,8 @@ def noise_variance(problem: Problem, g: Array) -> float:
     problem : Problem
     g : (k, c, M, N) array
     """
+    if problem.noise is not None and problem.noise.least:
+        return problem.noise.least
     seen, blur = filled(g, problem.fidelity.weights), problem.operator.shift_invariant
     psf = None if blur is None else blur.psf
     if problem.fidelity.name == "poisson":
