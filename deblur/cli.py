@@ -207,12 +207,10 @@ def _targets(args: argparse.Namespace) -> dict[str, str]:
     sources: dict[str, str] = {}
     for name in args.input:
         for path in _images_in(Path(name)) if os.path.isdir(name) else [Path(name)]:
-            writable = path.suffix.lower() in FORMATS
-            target = str(out / (path.name if writable else f"{path.stem}.png"))
+            target = str(out / (path.name if path.suffix.lower() in FORMATS else f"{path.stem}.png"))
             other = sources.setdefault(target, str(path))
             if other != str(path):
-                why = f"{other} and {path} would both become {target}"
-                raise ValueError(f"{why}: rename one, or use two folders")
+                raise ValueError(f"{other} and {path} would both become {target}: rename one, or use two folders")
     if not out.is_dir() and (out.exists() or out.suffix.lower() in FORMATS):
         raise NotADirectoryError(f"{out} is the name of a file, and several images need a folder: name one")
     out.mkdir(parents=True, exist_ok=True)

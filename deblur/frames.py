@@ -133,8 +133,7 @@ class Axes:
     def joined(self, frames: Array) -> Array:
         """Return an array (k, c, *space) with the axes of the image; this is the inverse of `split`."""
         named = [self.shape[axis] for axis in self.order[: -len(self.space)]]
-        front = frames.reshape([*named, *frames.shape[2:]])
-        return contiguous(front.transpose(np.argsort(self.order).tolist()))
+        return contiguous(frames.reshape([*named, *frames.shape[2:]]).transpose(np.argsort(self.order).tolist()))
 
 
 class Frames:

@@ -235,17 +235,16 @@ METHODS: dict[str, Method] = {
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen method, and the reason.
+    """The chosen method.
 
     Attributes
     ----------
     method, reason : str
         The name of the method, and the reason in one sentence.
     others : tuple of str
-        The other methods that can solve the problem, in the order in which they would be tried; only `choose_method`
-        looks for them.
+        The other methods that can solve the problem, in the order in which they would be tried (`choose_method`).
     refused : dict of str to str
-        The methods that cannot solve the problem, of those that were examined, with the reason.
+        For each examined method that cannot solve the problem, the reason.
     """
 
     method: str
@@ -274,15 +273,9 @@ def named(method: str, problem: Problem, reason: str = "as requested") -> Choice
     return Choice(method, reason)
 
 
-def choose(problem: Problem, memory: int | None = None) -> Choice:
-    """Return the first choice that is `serving` the problem."""
-    return next(serving(problem, memory))
-
-
 def serving(problem: Problem, memory: int | None = None) -> Iterator[Choice]:
-    """Yield the methods that can solve the problem and fit in memory, in the structural order.
-
-    A method is examined when it is asked for. Raise MethodError or InsufficientMemoryError if there is none.
+    """Yield the methods that can solve the problem and fit in memory, in the structural order, each examined when it is
+    needed; raise MethodError or InsufficientMemoryError if there is none.
     """
     varying, kind = problem.operator.shift_invariant is None, problem.linear_form.regularizer
     rows = [m for m in METHODS.values() if m.regularizer == kind and (m.automatic or (varying and m.varying))]
@@ -291,7 +284,7 @@ def serving(problem: Problem, memory: int | None = None) -> Iterator[Choice]:
         return
     free = free_memory(problem.xp) if memory is None else memory
     some = max(1, min(problem.frames, together(problem.device) // math.prod(problem.operator.image_shape)))
-    found, refused, short = False, {}, []
+    found, refused, short = False, dict[str, str](), list[float]()
     for name in _by_structure(problem, [m.name for m in rows]):
         row = METHODS[name]
         part = replace(problem, frames=some) if row.linear else problem
@@ -327,8 +320,7 @@ def _by_structure(problem: Problem, names: list[str]) -> list[str]:
     preconditioned iteration or a direct factorisation, whichever takes fewer operations. The iteration needs about
     (‖h‖₁²/λ)^0.42 transforms for disks and camera shake. For small images on a CPU it needs (‖h‖₁²/λ)^0.3 with boundary
     "unknown", and the square root of ‖h‖₁²/λ with others. A banded Cholesky takes N b² multiplications for half
-    bandwidth b, a dense one N³/3, and both form HHᵀ. ``tools/compare_choices.py`` compares the order with measured
-    times.
+    bandwidth b, a dense one N³/3, and both form HHᵀ. ``tools/compare_choices.py`` compares it with measured times.
     """
     blur = problem.operator.shift_invariant
     if blur is None:

@@ -62,8 +62,7 @@ def totals(x: Array) -> Array:
 
 def alike(x: Array, value: float) -> Array:
     """Return a float array that is 1 where x equals `value`, else 0, to be summed by `total` or `totals`."""
-    one = np.ones((), x.dtype if x.dtype.kind == "f" else np.float32)[()]
-    return _alike(x, x.dtype.type(value), one)
+    return _alike(x, x.dtype.type(value), np.ones((), x.dtype if x.dtype.kind == "f" else np.float32)[()])
 
 
 @fused

@@ -274,8 +274,7 @@ class Deblurrer:
                 for choice in serving(plan.problem):
                     if choice.method != plan.choice.method:
                         yield image, replace(plan, choice=choice, factor=None)
-        limited = request.problem.stop.max_iterations is not None
-        if isinstance(request.lam, str) and plan.problem.quadratic and not limited:
+        if isinstance(request.lam, str) and plan.problem.quadratic and request.problem.stop.max_iterations is None:
             for power in range(1, 9):
                 with suppress(*RECOVERABLE):  # without a method for this λ, the errors before it stand
                     yield image, plan.with_lam(10.0**power, request)
@@ -311,8 +310,7 @@ class Deblurrer:
             g, data, centre = (x if x is None else x.astype(dtype, copy=False) for x in image.part(at))
             solution = plan.factor.solve(data, start)
             self._last = (solution, plan.scale) if warm else None
-            # Drop the state, which may be ten times as large as the scene.
-            solution = verify(problem, data, replace(solution, state=None), g)
+            solution = verify(problem, data, solution, g)
             synchronize(plan.factor)
             scene = solution.scene if centre is None else combined(solution.scene, centre)
             output.add(at, solution, scene, plan)

@@ -73,7 +73,7 @@ class NormalizedImage:
     def __init__(self, request: Request, frames: Frames, kept: NoiseModel | None = None) -> None:
         searched = isinstance(request.lam, str)
         problem = replace(request.problem, dtype=frames.dtype, frames=frames.count, searched=searched)
-        seen, g, weights, weight = frames.extremes, None, None, 1.0
+        seen, g, weights, weight = np.array([largest(frames.extremes)]), None, None, 1.0
         given, eps, (low, high) = frames.given, float(np.finfo(frames.dtype).eps), problem.bounds or (0.0, 0.0)
         for name, value in (("background", problem.fidelity.background), ("noise", request.noise or 0.0)):
             if given.kind in "iu" and value > 1:

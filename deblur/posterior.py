@@ -332,8 +332,7 @@ def _simulated(
     whole = float(local[operator.crop].mean())
     std = FACTORS.get(name, 1.25) * xp.sqrt(local ** (1 - WHOLE) * whole**WHOLE)
     # To first order, the relative error of s^p is p times the relative error of s.
-    error = (1 - WHOLE) / 2 * std * stack.std(axis=0, ddof=1) / (np.sqrt(count) * local)
-    return std, error
+    return std, (1 - WHOLE) / 2 * std * stack.std(axis=0, ddof=1) / (np.sqrt(count) * local)
 
 
 def _refuses(name: str, problem: Problem, regularizer: str) -> str | None:

@@ -37,7 +37,7 @@ import numpy as np
 from .device import Array, get_xp
 from .errors import ConvergenceError
 from .linalg.krylov import cg
-from .methods import METHODS, choose
+from .methods import METHODS, serving
 from .operators.natural import TAPS, numbers, scenes
 from .problem import Problem, Stop
 from .solvers.domain import TorusDomain
@@ -111,7 +111,7 @@ def _linear_draws(problem: Problem, rng: np.random.Generator) -> _Draw:
     # A residual r causes a relative error of D of at most r/(2 √λ), which is a thousandth here.
     rtol = min(1e-4, max(1e-3 * math.sqrt(lam) / operator.norm_bound, 20 * float(np.finfo(dtype).eps)))
     problem = replace(problem, stop=Stop(rtol=rtol))
-    factor = METHODS[choose(problem).method].prepare(problem)
+    factor = METHODS[next(serving(problem)).method].prepare(problem)
 
     def draw(z: Array) -> tuple[Array, Array]:
         k, z = len(z), numbers(z, operator.boundary, problem.axes) if whole.regularizer == "natural" else z

@@ -13,7 +13,7 @@ from .denoise.denoisers import get as get_denoiser
 from .device import Device, unwrapped
 from .errors import MethodError, check_callback, check_choice, check_dtype
 from .masks import check_mask, check_weights
-from .methods import METHODS, Choice, choose, named
+from .methods import METHODS, Choice, named, serving
 from .operators.adapted import AdaptedOperator
 from .operators.blur import Blur
 from .operators.operator import Operator
@@ -121,9 +121,8 @@ class Request:
 
     def under(self, boundary: str, reason: str) -> Request:
         """Return the request with a detected boundary, and the reason for it."""
-        problem = self.problem
-        if problem.operator.boundary != boundary:
-            problem = replace(problem, operator=self.operator_for(boundary))
+        operator = self.problem.operator if self.problem.operator.boundary == boundary else self.operator_for(boundary)
+        problem = replace(self.problem, operator=operator)
         return _with_prior(replace(self, problem=problem, candidates=(), boundary_reason=reason))
 
     def problem_with_lam(self) -> Problem:
@@ -134,7 +133,7 @@ class Request:
     def choice(self, problem: Problem) -> Choice:
         """Return the method for a problem with its λ; raise MethodError if a named method cannot solve it."""
         if self.method == "auto":
-            choice = choose(problem)
+            choice = next(serving(problem))
             return replace(choice, reason=self.reason) if self.reason else choice
         return named(self.method, problem, self.reason)
 
@@ -261,9 +260,9 @@ def _with_candidates(request: Request) -> Request:
         # A mirrored scene looks like a scene that is smooth at its edge, so "reflect" only replaces "unknown".
         if SAFE not in candidates and _serves(request, "reflect"):
             candidates += ("reflect",)
-        candidates = candidates or ("antireflect",)
-        if not _serves(request, candidates[0]):
+        if not candidates and not _serves(request, "antireflect"):
             return _with_prior(request)  # raises with the solver's reason
+        candidates = candidates or ("antireflect",)
     return replace(request.under(candidates[0], "to be detected"), candidates=candidates)
 
 
@@ -271,11 +270,10 @@ def _serves(request: Request, boundary: str) -> bool:
     """Return True if the request can be solved under a boundary."""
     try:
         problem = request.under(boundary, "").problem_with_lam()
-    except (ValueError, MethodError):
+    except ValueError:  # also of a named method that cannot solve it
         return False
-    if request.method != "auto":
-        return METHODS[request.method].refuses(problem) is None
-    return any(row.automatic and row.refuses(problem) is None for row in METHODS.values())
+    automatic = (row for row in METHODS.values() if row.automatic)
+    return request.method != "auto" or any(row.refuses(problem) is None for row in automatic)
 
 
 def refuses_natural(problem: Problem) -> str | None:

@@ -292,8 +292,7 @@ class QRDeblurrer:
                 raise TypeError("QRDeblurrer works on NumPy arrays: pass cupy.asnumpy(image)")
             masked = hidden(image)
             levels = as_float(unwrapped(image if masked is None else np.asarray(image), f"image {number}"))
-            visible = True if masked is None else ~masked
-            g = np.where(visible, levels, np.nan).astype(self.dtype)
+            g = np.where(True if masked is None else ~masked, levels, np.nan).astype(self.dtype)
             if g.shape != exposure.weights.shape:
                 raise ValueError(f"image {number} must have shape {exposure.weights.shape}, not {g.shape}")
             g = np.where(exposure.weights > 0, g, 0)

@@ -44,7 +44,7 @@ def small_residual(dtype: np.dtype) -> float:
 def verify(
     problem: Problem, g: Array, solution: Solution, image: Array, keep: tuple[slice, ...] | None = None
 ) -> Solution:
-    """Return the solution with measured figures, which do not rely on its solver.
+    """Return the solution with measured figures, which do not rely on its solver, and without the solver's state.
 
     Parameters
     ----------
@@ -130,6 +130,7 @@ def _measured(
         error = residual / ((problem.lam * norms_of(solution.scene[where])[0]) or math.nan)
     return replace(
         solution,
+        state=None,  # it may be ten times as large as the scene
         residual=residual / (scale or 1.0),
         data_residual=data_residual / (size or 1.0),
         objective=objective,

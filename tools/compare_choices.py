@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import deblur
-from deblur.methods import METHODS, choose
+from deblur.methods import METHODS, serving
 from deblur.problem import Problem
 
 SIDE, TURNS = 128, 3
@@ -46,7 +46,7 @@ def main() -> None:
     for side, psf, boundary, lam, dtype, before in rows:
         blur = deblur.Blur(psf_of(psf), (side, side), boundary)
         problem = Problem(blur, lam, dtype=np.dtype(dtype))
-        after = choose(problem).method
+        after = next(serving(problem)).method
         changed += after != before
         if after == before or side > SIDE:
             continue

@@ -110,8 +110,7 @@ def _columns(a: Array | None, which: slice) -> Array | None:
 
 def _runs(gone: np.ndarray, n: int) -> list[slice]:
     """Return range(n) without the ascending indices `gone`, as slices."""
-    edges = [-1, *(int(i) for i in gone), n]
-    return [slice(a + 1, b) for a, b in itertools.pairwise(edges) if b > a + 1]
+    return [slice(a + 1, b) for a, b in itertools.pairwise([-1, *map(int, gone), n]) if b > a + 1]
 
 
 def _gather(a: Array, parts: list[slice], axis: int) -> Array:

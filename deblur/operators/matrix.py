@@ -205,15 +205,14 @@ def filter2matrix(
         raise ValueError(f"the shapes of f and g must be {axes[h.ndim - 1]}, not {of_f!r} and {of_g!r}")
     names = ("rows", "cols") if h.ndim == 2 else [f"axis {axis} of " for axis in range(h.ndim)]
     scene = tuple(check_count(n, f"{name}f") for n, name in zip(of_f, names, strict=True))
-    if any(n is None and p <= edge.extra(m) for p, m, n in zip(scene, h.shape, of_g, strict=True)):
+    valid = [p - edge.extra(m) for p, m in zip(scene, h.shape, strict=True)]
+    if any(given is None and n < 1 for given, n in zip(of_g, valid, strict=True)):
         raise ValueError(
             f"the PSF ({by(h.shape)}) is larger than the scene ({by(scene)}), of which boundary {boundary!r} leaves "
             "no pixel to g; use a larger scene, or crop the PSF to where it is not negligible"
         )
-    image = tuple(
-        check_count(p - edge.extra(m) if n is None else n, f"{name}g")
-        for p, m, n, name in zip(scene, h.shape, of_g, names, strict=True)
-    )
+    sizes = (n if given is None else given for given, n in zip(of_g, valid, strict=True))
+    image = tuple(check_count(n, f"{name}g") for n, name in zip(sizes, names, strict=True))
     if origin is None:
         centre = tuple((p + m - 1 - g) // 2 for p, m, g in zip(scene, h.shape, image, strict=True))
     else:

@@ -175,8 +175,7 @@ def check(image: Any, psf: Any) -> PSFCheck:
         f"{off}; deblur.psf.recentre(psf) moves it": max(map(abs, away)) > 0.5,
     }
     findings = tuple(text for text, applies in notes.items() if applies)
-    fits = evidence > _LIKELIER and depth > _DEPTH
-    verdict = Verdict.FITS if fits else Verdict.NOTHING_AGAINST
+    verdict = Verdict.FITS if evidence > _LIKELIER and depth > _DEPTH else Verdict.NOTHING_AGAINST
     verdict = Verdict.DOES_NOT_FIT if any(wrong.values()) else verdict
     details: dict[str, Any] = {"evidence": evidence, "depth": depth, "at_zeros": at_zeros}
     details |= {"scale": scale, "scale_evidence": scale_evidence, "scale_depth": scale_depth}

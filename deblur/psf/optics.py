@@ -128,8 +128,7 @@ def confocal(
         turns = np.exp(1j * np.pi * (np.arange(n) + 0.5) / n)  # the other half is symmetric
         at = np.abs(radii[:, None, None] + across[:, None] * turns).reshape(len(radii), -1)
         wide = np.append(radii, radii[-1] + radii[1] * np.arange(1, reach / radii[1] + 3))
-        seen = _averaged(wide, detected(wide, planes), at, np.repeat(weights, n))
-        return excited(radii, planes) * seen
+        return excited(radii, planes) * _averaged(wide, detected(wide, planes), at, np.repeat(weights, n))
 
     return _integrated(size, voxel, 1 / (2 * na * (1 / excitation + 1 / emission)), product)
 

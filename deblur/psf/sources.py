@@ -116,8 +116,7 @@ def detected(above: np.ndarray, noise: float, positions: Any) -> tuple[np.ndarra
     else:
         near = np.clip(np.rint(positions).astype(int), 2, np.array(above.shape) - 3)
         offsets = np.indices([5] * above.ndim).reshape(above.ndim, -1).T - 2
-        around = near[:, None] + offsets
-        at = near + offsets[signal[tuple(np.moveaxis(around, -1, 0))].argmax(axis=1)]
+        at = near + offsets[signal[tuple(np.moveaxis(near[:, None] + offsets, -1, 0))].argmax(axis=1)]
     most = 1200 if above.ndim == 2 else 100  # more would not improve the mean
     at = at[np.argsort(signal[tuple(at.T)])[::-1][:most]]
     return at.astype(float), scale, signal[tuple(at.T)]

@@ -83,8 +83,7 @@ def memory(problem: Problem) -> tuple[float, ...]:
     # GPU's block is a volume; its images are updated by one kernel.
     each = max(2 * parts, sum(kinds) + 2 * max(kinds)) + 3
     block = math.inf if problem.axes == 3 and problem.device.gpu is not None else cores() << 19
-    copied = frames * parts * domain + min(block, problem.colours * domain) * each
-    return held, step, copied
+    return held, step, frames * parts * domain + min(block, problem.colours * domain) * each
 
 
 class Admm:
@@ -367,13 +366,11 @@ def first_frames(solution: Solution, count: int) -> Solution:
 
     A start by its state has no scene.
     """
-
-    def first(a: Array) -> Array:
-        return a if len(a) == count else a[:count].copy()
-
     if not isinstance(state := solution.state, State):
-        return replace(solution, scene=first(solution.scene))
-    for split in (*state.u, *state.t):  # one after the other, so that few arrays exist twice
-        split[:] = map(first, split)
-    state = replace(state, x=first(state.x), given_up=True)
+        return replace(solution, scene=solution.scene[:count].copy())
+    if len(state.x) > count:
+        for split in (*state.u, *state.t):  # one after the other, so that few arrays exist twice
+            split[:] = [a[:count].copy() for a in split]
+        state = replace(state, x=state.x[:count].copy())
+    state = replace(state, given_up=True)
     return replace(solution, scene=solution.scene[:0].copy(), state=state)

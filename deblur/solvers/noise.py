@@ -178,8 +178,7 @@ def _sampled(g: Array, side: int) -> Array:
 def _unclipped(blocks: Array) -> np.ndarray:
     """Return which blocks (n, side, side) have hardly any clipped pixel; all blocks if too few have."""
     count, size = len(blocks), blocks[0].size
-    limits = float(blocks.min()), float(blocks.max())
-    ends = [asnumpy(totals(alike(blocks, end))) / size for end in limits]
+    ends = [asnumpy(totals(alike(blocks, end))) / size for end in (float(blocks.min()), float(blocks.max()))]
     clipped = sum(x for x in ends if size * x.sum() > max(8, _CLIPPED * count * size))
     whole = np.broadcast_to(clipped <= _CLIPPED, count)
     return whole if whole.sum() * min(_PARTS) >= 1 else np.ones(count, bool)
@@ -203,7 +202,7 @@ class NoiseModel(NamedTuple):
     light : float
         Mean value of the image.
     least : float
-        Variance of the noise where the image is quietest (`noise_variance`); 0 if it was not read.
+        The variance that `noise_variance` read from the image, for the choice of λ; else 0.
     """
 
     gain: float
@@ -249,8 +248,7 @@ class NoiseModel(NamedTuple):
 
     def scaled(self, by: int) -> NoiseModel:
         """Return the model of the image times 2^by."""
-        found = {x: shifted(getattr(self, x), by) for x in ("gain", "read", "left", "light")}
-        return self._replace(**found, least=shifted(self.least, 2 * by))
+        return self._replace(**{x: shifted(getattr(self, x), by) for x in ("gain", "read", "left", "light")}, least=0.0)
 
     def coloured(self, white: Array, axes: int = 2) -> Array:
         """Turn white noise (..., M, N) into noise with this model's spectrum, part of which is that of a scene."""
@@ -429,8 +427,7 @@ def psf_noise(g: Array, psf: np.ndarray, noise: float | None = None, error: floa
         square *= 1.2 * max(1 - (10 / gained) ** 2, 0.0) if gained > 0 else 0.0
     power = found.scene(wrong) * found.white * found.count
     fine, epsilon = float(power @ (scene_law(found.radius**2) > 0) / found.count.sum()), math.sqrt(square)
-    uncertainty = math.sqrt(square + deviation) - epsilon
-    return NoiseModel(0.0, math.sqrt(white), epsilon, uncertainty, math.sqrt(square * fine))
+    return NoiseModel(0.0, math.sqrt(white), epsilon, math.sqrt(square + deviation) - epsilon, math.sqrt(square * fine))
 
 
 def _freedom(window: np.ndarray, at: np.ndarray) -> float:
@@ -468,7 +465,7 @@ def check_noise(noise: float | None) -> float | None:
 
 
 def noise_variance(problem: Problem, g: Array) -> float:
-    """Return the variance of additive noise, or the gain of photon counts, estimated from the image unless it is known.
+    """Return the variance of additive noise, or the gain of photon counts, estimated from the image.
 
     Pixels of weight 0 are filled from their neighbours first. The noise is at least that of rounding. For counts, the
     gain is the larger of two estimates: the variance of 2√(g + b), which does not depend on the brightness (Bartlett
@@ -479,8 +476,6 @@ def noise_variance(problem: Problem, g: Array) -> float:
     problem : Problem
     g : (k, c, M, N) array
     """
-    if problem.noise is not None and problem.noise.least:
-        return problem.noise.least
     seen, blur = filled(g, problem.fidelity.weights), problem.operator.shift_invariant
     psf = None if blur is None else blur.psf
     if problem.fidelity.name == "poisson":

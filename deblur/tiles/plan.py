@@ -308,8 +308,7 @@ def _predicted(task: _Task) -> TilePlan:
         return task.plan("refine", f"{why}, in {task.passes} passes", tile, overlap, task.passes)
     plan = task.plan("tiles", why, tile, overlap)
     if task.tile is None and fits and (plan.tiles < 4 or plan.work > 2):
-        gain = f"{plan.tiles} tiles of {plan.work:.2g} times the work gain little"
-        return _whole_or_none(task, f"{why}, but {gain}")
+        return _whole_or_none(task, f"{why}, but {plan.tiles} tiles of {plan.work:.2g} times the work gain little")
     return plan
 
 

@@ -17,7 +17,7 @@ from ..errors import MethodError, as_number
 from ..frames import Frames
 from ..image import as_float
 from ..image.light import unbent
-from ..methods import METHODS, choose
+from ..methods import METHODS, serving
 from ..operators.blur import Blur
 from ..operators.boundary import BOUNDARIES, Boundary
 from ..options import Options
@@ -218,7 +218,7 @@ def working_bytes(problem: Problem, shape: tuple[int, ...], method: str) -> int:
     part = replace(problem, operator=Blur(blur.psf, shape, blur.boundary, origin=blur.origin))
     if method == "auto":
         try:
-            method = choose(part, memory=2**200).method  # without a limit
+            method = next(serving(part, memory=2**200)).method  # without a limit
         except MethodError:
             method = "pcg"
     return int(METHODS[method].memory(part))

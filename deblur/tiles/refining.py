@@ -167,8 +167,7 @@ def corrected(
     def one(g: Array, to: Device) -> Array:
         nonlocal change
         solver = prepared(recipe, to, shape, ("refine", sides), lambda: _Pass(recipe.request(shape, to), sides))
-        known = None if y is None else to.xp.asarray(y)
-        out, change = solver(g, known, within(shape, trim), last)
+        out, change = solver(g, None if y is None else to.xp.asarray(y), within(shape, trim), last)
         return out
 
     return on_device(recipe, image, one), change
@@ -238,7 +237,6 @@ def _at_border(request: Request, blur: Blur, at_border: Sides) -> Callable[[Arra
     @all_cores()
     def solve(r: Array, first: bool) -> Array:
         r = faded(r, room) if first else get_xp(r).pad(r, ((0, 0), (0, 0), *room))
-        z = (r - wide.forward(factor.solve(r).scene)) / lam
-        return z[within(around, room)]
+        return ((r - wide.forward(factor.solve(r).scene)) / lam)[within(around, room)]
 
     return solve

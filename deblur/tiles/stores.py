@@ -321,8 +321,7 @@ def chunk_files(output: Any, region: Sequence[slice] | None = None) -> Iterator[
 
 def _chunks_in(region: Sequence[slice], chunks: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Return an iterator over the places of the chunks that cover a region."""
-    spans = (range(s.start // c, -(-s.stop // c)) for s, c in zip(region, chunks, strict=True))
-    return itertools.product(*spans)
+    return itertools.product(*(range(s.start // c, -(-s.stop // c)) for s, c in zip(region, chunks, strict=True)))
 
 
 def pyramid(target: str, picture: Source) -> Iterator[Any]:

@@ -280,15 +280,16 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     if noise is not None:
         nu, source = (noise if counts else noise**2), "given"
     else:
-        nu, source = noise_variance(problem, g), "estimated" if RULES[rule].noise else "not used"
+        nu = (problem.noise and problem.noise.least) or noise_variance(problem, g)
+        source = "estimated" if RULES[rule].noise else "not used"
         if problem.noise is not None:  # the quietest parts may be dark, with hardly any noise
             nu = max(nu, problem.noise.level**2 - problem.noise.left**2)
-    size = largest(g) or 1.0
+    size = largest(g)
     if problem.regularizer == "denoiser":
         # A denoiser takes a residual that is concentrated in few places for the picture.
         nu += 0.0 if problem.noise is None else problem.noise.left**2
-        return _strength(problem, nu, size, counts, "estimated" if noise is None else "given")
-    if not largest(g):
+        return _strength(problem, nu, size or 1.0, counts, "estimated" if noise is None else "given")
+    if not size:
         lam, remark = math.sqrt(_FLOOR * _CEILING), "the curve is flat: the image is zero"
         return _single(LambdaChoice(lam, rule, explained(lam, rule, remark), remark))
     predictive = rule in ("gcv", "sure") and not is_quadratic(problem.regularizer)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..device import Array
-from ..methods import METHODS, Method, choose
+from ..methods import METHODS, Method, serving
 from ..norms import combined, squares
 from ..operators.blur import Blur
 from ..operators.operator import Operator
@@ -153,7 +153,7 @@ def memory(problem: Problem) -> float:
     if known is not None and (known.left or (known.uncertainty and problem.operator.boundary.open)):
         part = posed(problem, watched_sides(psf))
         plain = Problem(part.operator, 1e-3, dtype=part.dtype, device=part.device, frames=part.frames, held=(3, 0))
-        found.append(METHODS[choose(plain, 2**200).method].memory(plain))
+        found.append(METHODS[next(serving(plain, 2**200)).method].memory(plain))
     if problem.asked and problem.regularizer in METHODS:
         part = posed(replace(problem, searched=False), side_for(psf))
         part = replace(part, frames=2 * part.frames)
@@ -183,7 +183,7 @@ def unexplained(problem: Problem, g: Array) -> Callable[[float], float]:
 
     def left_by(share: float) -> float:
         at = replace(plain, lam=share * lam)
-        found = METHODS[choose(at).method].prepare(at).solve(seen)
+        found = METHODS[next(serving(at)).method].prepare(at).solve(seen)
         free = float((at.lam / (power + at.lam)).mean())
         left = math.sqrt(float(squares(seen - operator.forward(found.scene))) / seen.size / free)
         return left if choice.converged and found.converged else 0.0
