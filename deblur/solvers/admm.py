@@ -83,7 +83,8 @@ def memory(problem: Problem) -> tuple[float, ...]:
     # GPU's block is a volume; its images are updated by one kernel.
     each = max(2 * parts, sum(kinds) + 2 * max(kinds)) + 3
     block = math.inf if problem.axes == 3 and problem.device.gpu is not None else cores() << 19
-    return held, step, frames * parts * domain + min(block, problem.colours * domain) * each
+    copied = frames * parts * domain + min(block, problem.colours * domain) * each
+    return held, step, copied
 
 
 class Admm:
@@ -368,9 +369,7 @@ def first_frames(solution: Solution, count: int) -> Solution:
     """
     if not isinstance(state := solution.state, State):
         return replace(solution, scene=solution.scene[:count].copy())
-    if len(state.x) > count:
-        for split in (*state.u, *state.t):  # one after the other, so that few arrays exist twice
-            split[:] = [a[:count].copy() for a in split]
-        state = replace(state, x=state.x[:count].copy())
-    state = replace(state, given_up=True)
+    for split in (*state.u, *state.t):  # one after the other, so that few arrays exist twice
+        split[:] = [a[:count].copy() for a in split]
+    state = replace(state, x=state.x[:count].copy(), given_up=True)
     return replace(solution, scene=solution.scene[:0].copy(), state=state)
