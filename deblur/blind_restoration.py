@@ -10,10 +10,12 @@ from . import psf
 from .device import Array, asnumpy
 from .errors import warn
 from .frames import Frames
-from .options import Options, takes_options
+from .options import Options, check_values, defaults, takes_options
 from .pipeline import solve
+from .plan import pixel_weights
 from .psf import PSFEstimate, PSFStatus, Size
 from .result import Result
+from .solvers.start import filled
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ def blind(
     Parameters
     ----------
     img : array
-        One frame, as for `reconstruct`. The PSF is estimated from the mean of its colours.
+        One frame, as for `reconstruct`. The PSF is estimated from the mean of its colours, in which pixels
+        hidden by a mask or by weights of 0 are filled from their neighbours.
     size : int or (int, int), optional
         Upper limit of the PSF's rows and columns in pixels, at least 3 and at most half the image. A limit that is far
         too large makes a failure more likely. By default 61, or a quarter of the image if that is less.
@@ -104,10 +107,12 @@ def blind(
     frames = Frames(img, channel_axis, stack_axis, options)
     if len(frames.data) > 1:
         raise ValueError(f"each of the {len(frames.data)} frames was shaken by itself: restore them one by one")
-    estimate = psf.from_blurred(asnumpy(frames.data[0].mean(axis=0)), size, grid=grid, progress=progress)
-    options.setdefault("method", "tv")  # tv restores edges well, and the PSF was estimated from edges
-
-    options["psfs"] = estimate.map
+    check_values(defaults() | options)
+    # A clipped pixel is still bright, which its neighbours may not be.
+    shown = None if str(options.get("mask")) == "saturated" else pixel_weights(options, frames, frames.data)[0]
+    estimate = psf.from_blurred(asnumpy(filled(frames.data, shown)[0].mean(axis=0)), size, grid=grid, progress=progress)
+    # tv restores edges well, and the PSF was estimated from edges.
+    options = {"method": "tv", **options, "psfs": estimate.map}
     one = estimate.psf if estimate.map is None else None
     result = solve(img, one, lam, channel_axis=channel_axis, stack_axis=stack_axis, check=False, **options)
     if not result.status.ok:

@@ -67,7 +67,7 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     clipped pixels are near white, so that hiding them loses more than it gains.
     """
     problem = request.problem
-    if request.hides or frames.masked is not None or frames.given.kind == "b" or problem.axes != 2:
+    if request.hides(frames.masked) or frames.given.kind == "b" or problem.axes != 2:
         return False
     # Under a wrong boundary the scene would contradict white pixels that are not clipped. A PSF that hardly blurs
     # leaves the light of a hidden pixel nowhere else.
@@ -113,9 +113,8 @@ def as_light(frames: Frames, request: Request, limit: int = 1 << 23) -> tuple[Fr
     given |= bool(request.options["background"]) or not isinstance(request.lam, str) or frames.device.gpu is not None
     if request.light == "" or given or problem.axes != 2 or blur is None or not blur.nonnegative:
         return frames, request
-    weights = None
-    if request.hides or frames.masked is not None:
-        weights = np.broadcast_to(np.asarray(pixel_weights(request, frames, frames.data)[0]), frames.extent)
+    shown = pixel_weights(request.options, frames, frames.data)[0] if request.hides(frames.masked) else None
+    weights = None if shown is None else np.broadcast_to(shown, frames.extent)
     if request.light is None:
         request = _examined(frames, request, weights)
     if not request.light:
@@ -197,7 +196,7 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
         "the image is a line": request.problem.axes == 1,
         "a Deblurrer makes no such check, and hides no clipped pixels by itself": not one_image,
         "the image is on a GPU": frames.device.gpu is not None,
-        "pixels are hidden": request.hides or frames.masked is not None,
+        "pixels are hidden": request.hides(frames.masked),
         "the noise is not Gaussian": fidelity.name != "gaussian",
         "the solve failed": result.status in (Status.NOT_CONVERGED, Status.INACCURATE),
     }

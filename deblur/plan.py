@@ -6,13 +6,13 @@ An image is normalised, its weights and mask are applied, and it is divided into
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from .device import Array, asnumpy
+from .device import Array, asnumpy, get_xp
 from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError
 from .frames import ALL, Frames, Part
 from .methods import METHODS, Choice, together
@@ -94,7 +94,7 @@ class NormalizedImage:
                 g = seen = problem.xp.where(given_weights > 0, g, 0)
                 self.scale = Scale.of(problem, seen)
             g = _normalized(g, self.scale, problem)
-            weights, self.mask, weight = pixel_weights(request, frames, g)
+            weights, self.mask, weight = pixel_weights(request.options, frames, g)
             self.scale = Scale.of(problem, seen, weight)
         centred, copied = self.prior != "zero", not frames.given_part(ALL).flags.c_contiguous or given != frames.dtype
         self.problem = problem = replace(self.scale.near(problem), held=(copied + centred, int(centred)))
@@ -165,7 +165,7 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     if not request.candidates:
         return request
     problem = request.problem
-    bare = not request.hides and frames.masked is None
+    bare = not request.hides(frames.masked)
     background = problem.fidelity.background
     blur = problem.operator.mean_blur
     if problem.axes == 1 or any(m > n for m, n in zip(blur.psf.shape, blur.image_shape, strict=True)):
@@ -174,7 +174,7 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     # At most about 64 frames of a stack are enough.
     few = bare and not background
     g = frames.levels[:: 1 + len(frames.levels) // 32] if few else frames.data
-    weights = None if bare else pixel_weights(request, frames, g)[0]
+    weights = None if bare else pixel_weights(request.options, frames, g)[0]
     g = g - g.dtype.type(background) if background else g
     boundary, reason, evidence = find_boundary(blur, g, weights, request.candidates)
     if SAFE not in request.candidates and evidence < -AGAINST:
@@ -186,16 +186,15 @@ def detect_boundary(request: Request, frames: Frames) -> Request:
     return request.under(boundary, reason)
 
 
-def pixel_weights(request: Request, frames: Frames, g: Array) -> tuple[Array | None, Array | None, float]:
+def pixel_weights(options: Mapping[str, object], frames: Frames, g: Array) -> tuple[Array | None, Array | None, float]:
     """Return weights, mask and the factor by which the given weights were divided, in shapes that broadcast to `g`.
 
     The weights are 0 at hidden pixels and have the mean 1 elsewhere. Weights and mask are None if neither is given.
     """
-    xp, dtype = request.problem.xp, frames.dtype
-    hide, inverse_variance = request.options["mask"], request.options["weights"]
+    xp, dtype, hide, inverse_variance = get_xp(g), frames.dtype, options.get("mask"), options.get("weights")
     given = [] if frames.masked is None else [frames.spread(xp.asarray(frames.masked), "mask")]
     if isinstance(hide, str):
-        if request.problem.axes == 1:
+        if len(frames.space) == 1:
             raise MethodError(f"mask={hide!r} detects pixels of images: for a line give the mask itself")
         given.append(DETECTORS[hide](g))
     elif hide is not None:

@@ -78,10 +78,9 @@ class Request:
     boundary_reason: str = AS_REQUESTED
     light: str | None = None
 
-    @property
-    def hides(self) -> bool:
-        """True if a mask or weights were given."""
-        return not self.options["mask"] is self.options["weights"] is None
+    def hides(self, masked: Any) -> bool:
+        """Return True if the image's own mask, `masked`, another mask or weights were given."""
+        return not masked is self.options["mask"] is self.options["weights"] is None
 
     @property
     def prior(self) -> str:

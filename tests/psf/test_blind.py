@@ -35,10 +35,10 @@ def squared_error(truth, image):
     return ((shift(image, by, order=3, mode="nearest") - truth)[12:-12, 12:-12] ** 2).mean()
 
 
-def test_the_psf_is_found_and_the_picture_restored_nearly_as_with_the_true_one(rng):
+def test_the_psf_is_found_and_a_picture_with_dead_pixels_restored_nearly_as_with_the_true_one(rng):
     truth, g = shaken(rng, SHAKE, noise=0.01)
-    seen = []
-    found = deblur.blind(g, 11, progress=lambda i, n: seen.append((i, n)))
+    hide, seen = rng.random(g.shape) < 0.03, []
+    found = deblur.blind(np.where(hide, np.nan, g), 11, mask=hide, progress=lambda i, n: seen.append((i, n)))
     assert (found.psf.status.ok, found.psf.psf.shape, found.psf.psf.sum()) == (True, (11, 11), pytest.approx(1))
     assert alike(found.psf.psf, SHAKE) > 0.85
     assert seen == [(i, 3) for i in range(1, 4)]
