@@ -107,9 +107,9 @@ def blind(
     frames = Frames(img, channel_axis, stack_axis, options)
     if len(frames.data) > 1:
         raise ValueError(f"each of the {len(frames.data)} frames was shaken by itself: restore them one by one")
-    check_values(defaults() | options)
+    check_values(checked := defaults() | options)
     # A clipped pixel is still bright, which its neighbours may not be.
-    shown = None if str(options.get("mask")) == "saturated" else pixel_weights(options, frames, frames.data)[0]
+    shown = None if str(checked["mask"]) == "saturated" else pixel_weights(checked, frames, frames.data)[0]
     estimate = psf.from_blurred(asnumpy(filled(frames.data, shown)[0].mean(axis=0)), size, grid=grid, progress=progress)
     # tv restores edges well, and the PSF was estimated from edges.
     options = {"method": "tv", **options, "psfs": estimate.map}

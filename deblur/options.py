@@ -19,7 +19,7 @@ from .denoise.impulses import detect
 from .device import Array
 from .errors import as_number, check_callback, check_choice, check_count, check_flags, check_number
 from .image.light import GAMMAS
-from .masks import saturated
+from .masks import check_mask, check_weights, saturated
 from .operators.boundary import BOUNDARIES, Boundary
 from .problem import FORMULAS, Denoiser
 from .psf import PSFMap
@@ -258,7 +258,7 @@ def check_lam(lam: Any) -> float | str:
 
 
 def check_values(o: dict[str, Any]) -> None:
-    """Raise an error for the first option that is out of its range."""
+    """Check and convert the options; raise an error for the first that is out of its range."""
     check_choice(o["formula"], FORMULAS, "formula")
     check_choice(o["gamma"], (None, *GAMMAS), "gamma")
     check_choice(o["prior"], PRIORS, "prior")
@@ -267,6 +267,9 @@ def check_values(o: dict[str, Any]) -> None:
     if isinstance(o["mask"], str) and o["mask"] not in DETECTORS:
         names = " or ".join(map(repr, DETECTORS))
         raise ValueError(f"mask must be {names}, or an array, True at the pixels to hide, not {o['mask']!r}")
+    for name, check in (("mask", check_mask), ("weights", check_weights)):
+        if not (o[name] is None or (name == "mask" and isinstance(o[name], str))):
+            o[name] = check(o[name])
     if type(o["noise"]) is tuple and len(o["noise"]) != 2:  # the package's own noise model has more
         raise ValueError(f"noise must be a number, or (gain, read-out noise), not {o['noise']!r}")
     parts = o["noise"][:2] if isinstance(o["noise"], tuple) else [o["noise"]]

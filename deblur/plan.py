@@ -191,7 +191,7 @@ def pixel_weights(options: Mapping[str, object], frames: Frames, g: Array) -> tu
 
     The weights are 0 at hidden pixels and have the mean 1 elsewhere. Weights and mask are None if neither is given.
     """
-    xp, dtype, hide, inverse_variance = get_xp(g), frames.dtype, options.get("mask"), options.get("weights")
+    xp, dtype, hide, inverse_variance = get_xp(g), frames.dtype, options["mask"], options["weights"]
     given = [] if frames.masked is None else [frames.spread(xp.asarray(frames.masked), "mask")]
     if isinstance(hide, str):
         if len(frames.space) == 1:

@@ -12,7 +12,6 @@ from . import launches
 from .denoise.denoisers import get as get_denoiser
 from .device import Device, unwrapped
 from .errors import MethodError, check_callback, check_choice, check_dtype
-from .masks import check_mask, check_weights
 from .methods import METHODS, Choice, named, serving
 from .operators.adapted import AdaptedOperator
 from .operators.blur import Blur
@@ -168,10 +167,6 @@ def check_request(
     lam, lam_reason = check_lam(lam), AS_REQUESTED
     method = check_choice(o["method"], ("auto", *METHODS), "method")
     check_values(o)
-    if not (o["mask"] is None or isinstance(o["mask"], str)):
-        o["mask"] = check_mask(o["mask"])
-    if o["weights"] is not None:
-        o["weights"] = check_weights(o["weights"])
     bounds, denoiser = check_bounds(o["bounds"]), _denoiser(o["denoiser"])
     beyond = {
         "a mask": o["mask"] is not None or known.get("masked", False),
