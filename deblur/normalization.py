@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from .denoise.denoisers import is_named
-from .device import Array, get_xp
-from .norms import combined, largest
+from .device import Array
+from .norms import combined, largest, shifted
 from .operators.operator import LinearMap, Operator
 from .problem import Denoiser, Problem
 from .terms import FORMULA, is_quadratic
@@ -130,14 +130,6 @@ def _exponent(size: float, least: int = 20) -> int:
     """Return the exponent of a size, or 0 up to 2^±`least`; the fourth power of 2^±20 is far from float32's limits."""
     exponent = round(math.log2(size)) if 0 < size < math.inf else 0
     return exponent if abs(exponent) > least else 0
-
-
-def shifted(value: Any, by: int) -> Any:
-    """Return `value`, a number or an array, times 2^by; beyond the range of its dtype the result is infinite or 0."""
-    if not by:
-        return value
-    with np.errstate(over="ignore", under="ignore"):
-        return float(np.ldexp(value, by)) if isinstance(value, float) else get_xp(value).ldexp(value, by)
 
 
 def _in_own_units(denoiser: Denoiser, by: int, image: Array, sigma: float) -> Array:

@@ -87,6 +87,23 @@ def largest(x: Array) -> float:
     return float(largest_bits(x).view(np.float64).item())
 
 
+def shifted(value: Any, by: int) -> Any:
+    """Return `value`, a number or an array, times 2^by; beyond the range of its dtype the result is infinite or 0."""
+    if not by:
+        return value
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.ldexp(value, by)) if isinstance(value, float) else get_xp(value).ldexp(value, by)
+
+
+def normalized(x: Array, least: int = 0) -> tuple[Array, int]:
+    """Return `x` divided by the power of two just above its largest entry, and the exponent of that power.
+
+    If the exponent is less than `least`, these are `x` itself and 0.
+    """
+    power = int(np.frexp(largest(x))[1])
+    return (x, 0) if abs(power) < least else (shifted(x, -power), power)
+
+
 def largest_bits(x: Array) -> Array:
     """Return the bits of the largest |x| as a float64, in an array (1,) on the GPU of `x`."""
     bits = cupy.zeros(1, np.uint64)

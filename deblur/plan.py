@@ -6,6 +6,7 @@ An image is normalised, its weights and mask are applied, and it is divided into
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,14 +17,14 @@ from .device import Array, asnumpy, get_xp
 from .errors import ConvergenceError, InsufficientMemoryError, MethodError, SingularMatrixError
 from .frames import ALL, Frames, Part
 from .methods import METHODS, Choice, together
-from .normalization import Scale, shifted
-from .norms import combined, largest
+from .normalization import Scale
+from .norms import combined, largest, shifted
 from .options import DETECTORS
 from .problem import FLOAT64, Factor, Problem, Solution
 from .progress import report_phase
 from .request import Request
-from .solvers.noise import NoiseModel, noise_level, weighed
-from .solvers.start import prior_scene
+from .solvers.noise import NoiseModel, noise_variance, weighed
+from .solvers.start import filled, prior_scene
 from .tuning import LambdaChoice
 from .tuning.boundary import AGAINST, SAFE, find_boundary
 from .tuning.choice import restated
@@ -93,7 +94,7 @@ class NormalizedImage:
                 given_weights = frames.spread(problem.xp.asarray(request.options["weights"]), "weights")
                 g = seen = problem.xp.where(given_weights > 0, g, 0)
                 self.scale = Scale.of(problem, seen)
-            g = _normalized(g, self.scale, problem)
+            g = shifted(g, -self.scale.image).astype(problem.dtype, copy=False)
             weights, self.mask, weight = pixel_weights(request.options, frames, g)
             self.scale = Scale.of(problem, seen, weight)
         centred, copied = self.prior != "zero", not frames.given_part(ALL).flags.c_contiguous or given != frames.dtype
@@ -112,7 +113,8 @@ class NormalizedImage:
 
     def seen(self, at: Part) -> Array:
         """Return the frames (k, c, M, N) of a part, normalised, with 0 at hidden pixels."""
-        g, weights = _normalized(self.frames.part(at), self.scale, self.problem), self.problem.fidelity.weights
+        g, weights = shifted(self.frames.part(at), -self.scale.image), self.problem.fidelity.weights
+        g = g.astype(self.problem.dtype, copy=False)
         # Pixels of weight 0 may hold any value.
         return g if weights is None else self.problem.xp.where(weights > 0, g, 0)
 
@@ -136,10 +138,11 @@ class NormalizedImage:
         problem, delta = self.problem, self.problem.fidelity.delta
         if problem.fidelity.name == "poisson":
             _check_counts(g, weights, raised=request.method == "richardson-lucy" and request.lam == 0)
+        problem = replace(problem, fidelity=replace(problem.fidelity, weights=weights))
         if problem.fidelity.name == "huber" and not delta > 0:
-            noise = noise_level(g, axes=problem.axes) if self.noise is None else self.noise
-            delta = HUBER * max(noise, 1e-4 * float(abs(g).max()), np.finfo(g.dtype).tiny)
-        problem = replace(problem, fidelity=replace(problem.fidelity, weights=weights, delta=delta))
+            noise = math.sqrt(noise_variance(problem, g)) if self.noise is None else self.noise
+            delta = HUBER * max(noise, 1e-4 * largest(filled(g, weights)), np.finfo(g.dtype).tiny)
+            problem = replace(problem, fidelity=replace(problem.fidelity, delta=delta))
         if problem.searched:
             problem = weighed(problem, g, self.noise, request.options["psf_error"], kept)
         return problem
@@ -154,10 +157,6 @@ class NormalizedImage:
             return g, g, None
         scene = prior_scene(self.problem.operator, g)
         return g, combined(g, self.problem.operator.forward(scene), b=-1), scene
-
-
-def _normalized(g: Array, scale: Scale, problem: Problem) -> Array:
-    return shifted(g, -scale.image).astype(problem.dtype, copy=False)
 
 
 def detect_boundary(request: Request, frames: Frames) -> Request:

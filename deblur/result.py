@@ -15,8 +15,8 @@ from .errors import ConvergenceError
 from .frames import ALL, Frames, Part, min_float_dtype
 from .image import Levels
 from .methods import METHODS
-from .normalization import Scale, shifted
-from .norms import largest
+from .normalization import Scale
+from .norms import largest, shifted
 from .operators.operator import Operator
 from .pixelwise import copied
 from .problem import Problem, Solution

@@ -170,8 +170,7 @@ class BandTriangle:
 
     def _copy(self, bandwidth: int) -> BandTriangle:
         new = BandTriangle(self.rows[:, 0])
-        new.rows = np.zeros((len(self.rows), min(bandwidth, len(self.rows) - 1) + 1), self.rows.dtype)
-        new.rows[:, : self.rows.shape[1]] = self.rows
+        new.rows = np.pad(self.rows, ((0, 0), (0, min(bandwidth, len(self.rows) - 1) - self.bandwidth)))
         return new
 
     def _window(self, lo: int, hi: int, reach: int) -> np.ndarray:
@@ -182,10 +181,8 @@ class BandTriangle:
 
     def _put(self, lo: int, dense: np.ndarray) -> None:
         """Write a modified `_window` back; entries beyond the band are rounding errors and are dropped."""
-        size, columns = dense.shape
-        wide = np.zeros((size, size + self.bandwidth), dense.dtype)
-        wide[:, :columns] = dense
-        self.rows[lo : lo + size] = _sheared(wide, self.rows.shape[1])
+        wide = np.pad(dense, ((0, 0), (0, len(dense) + self.bandwidth - dense.shape[1])))
+        self.rows[lo : lo + len(dense)] = _sheared(wide, self.rows.shape[1])
 
 
 def _sheared(dense: np.ndarray, width: int) -> np.ndarray:

@@ -6,6 +6,7 @@ offending value and a remedy.
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -14,7 +15,7 @@ import scipy
 
 from ..device import Array, Device, all_true, as_real, asnumpy, check_finite, get_xp, is_cupy, unwrapped
 from ..errors import SingularMatrixError, check_count, check_flags
-from ..norms import largest
+from ..norms import normalized
 from ..pixelwise import copied
 
 
@@ -165,14 +166,13 @@ def check_rank(diagonal: Array, size: int, text: str) -> None:
         raise SingularMatrixError(text.format(smallest), smallest)
 
 
-def check_inverse(a: Array, norm: float) -> None:
-    """Raise SingularMatrixError if an inverse overflows; warn if it is inaccurate, by the matrix's `norm`.
-
-    A norm of 0 means that it is not known; then there is no warning.
+def check_inverse(a: Array, norm: float | None) -> None:
+    """Raise SingularMatrixError if an inverse overflows; warn if it is inaccurate, by the matrix's `log2_norm`, if
+    known.
     """
     check_overflow(a, "the inverse")
-    if norm:
-        warn_ill_conditioned(1 / (norm * matrix_norm(a)), a.dtype, 4)
+    if norm is not None:
+        warn_ill_conditioned(2.0 ** -(norm + log2_norm(a)), a.dtype, 4)
 
 
 def warn_ill_conditioned(rcond: float, dtype: np.dtype, stacklevel: int = 3) -> None:
@@ -186,18 +186,19 @@ def warn_ill_conditioned(rcond: float, dtype: np.dtype, stacklevel: int = 3) -> 
         )
 
 
-def matrix_norm(a: np.ndarray, norm: str = "1") -> float:
-    """Return the 1-norm, or the Frobenius norm "F", of a contiguous matrix, without overflow and without a copy."""
+def log2_norm(a: np.ndarray, norm: str = "1") -> float:
+    """Return log₂ of the 1-norm, or of the Frobenius norm "F", of a contiguous matrix; only a norm out of range takes a
+    copy.
+    """
     if a.size == 0:
-        return 0.0
+        return -math.inf
     c, flipped = column_major(a)
-    return float(scipy.linalg.get_lapack_funcs("lange", (c,))("I" if flipped and norm == "1" else norm, c))
-
-
-def normalized(a: Array) -> tuple[Array, int]:
-    """Return `a` divided by the power of two just above its largest entry, and the exponent of that power."""
-    power = int(np.frexp(largest(a))[1])
-    return get_xp(a).ldexp(a, -power), power
+    lange, norm = scipy.linalg.get_lapack_funcs("lange", (c,)), "I" if flipped and norm == "1" else norm
+    value, power = float(lange(norm, c)), 0
+    if not np.finfo(a.dtype).tiny < value < np.inf:
+        c, power = normalized(c)
+        value = float(lange(norm, c))
+    return math.log2(value) + power if value else -math.inf
 
 
 def triangle_rcond(a: np.ndarray, lower: bool, of_product: bool = False) -> float:
@@ -206,18 +207,14 @@ def triangle_rcond(a: np.ndarray, lower: bool, of_product: bool = False) -> floa
         return 1.0
     a, flipped = column_major(a)
     down = lower != flipped
-    trcon, pocon = scipy.linalg.get_lapack_funcs(("trcon", "pocon"), (a,))
-
-    def estimate(a: np.ndarray) -> float:
-        if not of_product:
-            return trcon(a, "I" if flipped else "1", uplo="UL"[down])[0]
-        entries = abs(np.tril(a) if down else np.triu(a).T)
-        with np.errstate(over="ignore"):
-            norm = (entries @ entries.sum(axis=0)).max()  # of |L| |L|ᵀ, a bound of the norm of L Lᵀ
-        return pocon(a, norm, uplo="UL"[down])[0]
-
     # LAPACK gives up and returns 0 if the inverse is near the end of the range.
-    return float(estimate(a) or estimate(normalized(np.tril(a) if down else np.triu(a))[0]))
+    triangle = np.asfortranarray(normalized(np.tril(a) if down else np.triu(a))[0])
+    trcon, pocon = scipy.linalg.get_lapack_funcs(("trcon", "pocon"), (triangle,))
+    if not of_product:
+        return float(trcon(triangle, "I" if flipped else "1", uplo="UL"[down])[0])
+    entries = abs(triangle if down else triangle.T)
+    norm = (entries @ entries.sum(axis=0)).max()  # of |L| |L|ᵀ, a bound of the norm of L Lᵀ
+    return float(pocon(triangle, norm, uplo="UL"[down])[0])
 
 
 def check_overflow(x: Array, what: str) -> None:

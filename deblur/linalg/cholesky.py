@@ -159,7 +159,7 @@ def cholesky_inverse(a: Any, *, overwrite_a: bool = False, check_finite: bool = 
     a = checks.scratch(matrix, given, overwrite_a, empty=is_cupy(matrix))
     if is_cupy(a):
         return cholesky_gpu.inverse(matrix, a, given)
-    norm = checks.matrix_norm(a) if check_finite else 0.0
+    norm = checks.log2_norm(a) if check_finite else None
     _factor(a)
     if len(a):
         c, flipped = checks.column_major(a)

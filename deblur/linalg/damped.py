@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,9 @@ import scipy
 
 from ..device import Array, as_real, check_finite, cupy, float_dtype, get_xp, is_cupy
 from ..errors import SingularMatrixError, check_number
+from ..norms import largest, normalized, shifted
 from .band_triangle import BandTriangle
-from .checks import as_rhs, check_rank, normalized
+from .checks import as_rhs, check_rank
 from .qr import factor
 
 
@@ -20,7 +22,8 @@ class DampedQR:
     """The triangle R of [H; √λ I] = QR, which solves min ‖Hx − b‖² + λ‖x‖² for many right-hand sides.
 
     `damped_qr` returns it. On the CPU, `r` is the band of Rᵀ (row d is the d-th subdiagonal, LAPACK's
-    order); on the GPU it is the full triangle R.
+    order); on the GPU it is the full triangle R. If squares of the entries would leave the range, H and √λ are those
+    divided by 2^`power`.
     """
 
     h: Any
@@ -28,6 +31,7 @@ class DampedQR:
     r: Array
     #: Hᵀ: a separate matrix on the GPU, where products with a transposed sparse matrix add in arbitrary order.
     ht: Any
+    power: int = 0
 
     def solve(self, b: Array) -> Array:
         """Return the minimiser for each right-hand side.
@@ -62,7 +66,7 @@ class DampedQR:
         b, power = normalized(as_rhs(b, self.h.shape[0], dtype=self.r.dtype))
         x = self._seminormal(self.ht @ b)
         x += self._seminormal(self.ht @ (b - self.h @ x) - self.r.dtype.type(self.lam) * x)
-        return get_xp(x).ldexp(x, power)
+        return shifted(x, power - self.power)
 
     def rcond(self) -> float:
         """Return an estimate of 1/(‖RᵀR‖ ‖(RᵀR)⁻¹‖): the inverse's norm by power iteration, ‖RᵀR‖ by a bound.
@@ -141,9 +145,11 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     values = h.data if sparse else h
     check_finite(values, "H")
     dtype = float_dtype(values)
-    h = h.astype(dtype, copy=False)
-    n = h.shape[1]
-    start = np.full(n, np.sqrt(lam), dtype)
+    n, power = h.shape[1], math.frexp(max(largest(values), math.sqrt(lam)))[1]
+    power = 0 if abs(power) < 24 else power  # squares of smaller entries stay in range
+    values, damping = shifted(values.astype(dtype, copy=False), -power), math.ldexp(lam, -2 * power)
+    h = type(h)((values, h.indices, h.indptr), h.shape) if sparse else values
+    start = np.full(n, math.sqrt(damping), dtype)
     if get_xp(values) is np:
         h = h.copy() if sparse else h  # a copy, since its entries may be reordered
         ht, triangle = h.T, BandTriangle(start).with_rows(h)
@@ -151,14 +157,14 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     else:
         h, ht, r = _factored_on_gpu(h, start)
         diagonal = r.diagonal()
-    advice = f"with lam = {lam:.3g}; take a larger lam"
-    check_rank(diagonal, n, f"[H; sqrt(lam) I] is singular to rounding at column {{}} {advice}")
-    factor = DampedQR(h, float(lam), r, ht)
+    singular = f"[H; sqrt(lam) I] is singular to {dtype} rounding with lam = {lam:.3g}"
+    check_rank(diagonal, n, f"{singular} at column {{}}; take a larger lam")
+    factor = DampedQR(h, damping, r, ht, power)
     rcond = factor.rcond()
     if not rcond > float(np.finfo(dtype).eps):
         raise SingularMatrixError(
-            f"[H; sqrt(lam) I] is singular to {dtype} rounding with lam = {lam:.3g}: the square of its reciprocal "
-            f"condition number is {rcond:.1e}; take a larger lam" + (" or float64" if dtype == np.float32 else "")
+            f"{singular}: the square of its reciprocal condition number is {rcond:.1e}; take a larger lam"
+            + (" or float64" if dtype == np.float32 else "")
         )
     return factor
 

@@ -62,7 +62,7 @@ def gauss_jordan_inverse(a: Any, *, overwrite_a: bool = False, check_finite: boo
     Raises
     ------
     SingularMatrixError
-        If a pivot is zero, or too small for its reciprocal to be represented; ``index`` is its
+        If a pivot is zero, subnormal, or too small for its reciprocal to be represented; ``index`` is its
         position (on the GPU, where the transpose is eliminated, that of a row that depends on
         earlier rows). Also, with ``index`` None, if the inverse overflows. With `overwrite_a`, `a` is
         then left half eliminated.
@@ -98,7 +98,7 @@ def gauss_jordan_inverse(a: Any, *, overwrite_a: bool = False, check_finite: boo
         if by_rows:
             turn(a)
         return a
-    norm = checks.matrix_norm(a) if check_finite else 0.0
+    norm = checks.log2_norm(a) if check_finite else None
     columns = np.argsort(_eliminate(a, []))
     for rows in blocks(len(a), STRIP):
         a[rows] = a[rows][:, columns]
@@ -149,13 +149,14 @@ def gauss_jordan_solve(a: Any, b: Any, *, check_finite: bool = True) -> Array:
     if is_cupy(a):
         gauss_jordan_gpu.solve(a, x, given)
         return b
+    norm, count = (checks.log2_norm(a), _PROBES) if check_finite else (0.0, 0)
     # Of white noise z, the mean of ‖A⁻¹z‖² is the square of A⁻¹'s Frobenius norm.
-    probes = np.asfortranarray(np.random.default_rng(0).standard_normal((n, _PROBES if check_finite else 0)), a.dtype)
-    norm = checks.matrix_norm(a) if check_finite else 0.0
+    scale = 2.0 ** np.clip(norm, -100, 100)  # so that A⁻¹z stays in range
+    probes = np.asfortranarray(scale * np.random.default_rng(0).standard_normal((n, count)), a.dtype)
     _eliminate(a, [x, probes])
     checks.check_overflow(x, "the solution")
-    if norm:
-        checks.warn_ill_conditioned(_PROBES**0.5 / (norm * checks.matrix_norm(probes, "F")), a.dtype)
+    if count:
+        checks.warn_ill_conditioned(scale * count**0.5 * 2.0 ** -(norm + checks.log2_norm(probes, "F")), a.dtype)
     return b
 
 
@@ -190,7 +191,8 @@ def _eliminate_panel(a: Array, targets: Sequence[Array], order: Array, panel: sl
     getrf, trsm = scipy.linalg.get_lapack_funcs("getrf", (a,)), scipy.linalg.get_blas_funcs("trsm", (a,))
 
     factors, switches, _ = getrf(a[k:, panel])
-    checks.check_pivots(factors.diagonal(), k)
+    # OpenBLAS does not divide by a pivot below the normal numbers.
+    checks.check_pivots(np.where(abs(factors.diagonal()) < np.finfo(a.dtype).tiny, 0, factors.diagonal()), k)
     switched = np.arange(len(a) - k)
     for row, other in enumerate(switches):
         switched[row], switched[other] = switched[other], switched[row]

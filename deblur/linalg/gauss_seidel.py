@@ -35,7 +35,7 @@ import numpy as np
 
 from ..device import Array, asnumpy, blocks, get_xp
 from ..errors import check_callback, check_choice, check_count, check_number
-from ..norms import combined, largest, norms
+from ..norms import combined, largest, normalized, norms
 from ..vector_ops import Systems
 from .checks import as_rhs, as_system, check_overflow, check_pivots, contiguous
 from .krylov import cg
@@ -147,17 +147,17 @@ def gauss_seidel(
         return x, GaussSeidelInfo(0, 0.0, "converged", "there is nothing to solve")
     if acceleration == "cg":
         _check_symmetric(a, eps**0.5)
-    a = contiguous(a)
+    a, power = normalized(contiguous(a), 20)  # so that neither squares nor their products with `a` vanish
 
     most = asnumpy(abs(get_xp(b).ascontiguousarray(b.T)).max(axis=-1))
-    # A power of two for each column, near its largest entry; dividing by it keeps squares in range.
-    size = get_xp(a).asarray(np.ldexp(np.ones_like(most), np.frexp(most)[1] - 1))
-    run = _sweep if acceleration is None else _conjugate_gradients
+    # Each column is divided by a power of two near its largest entry, which keeps squares in range.
+    xp, exponent = get_xp(a), get_xp(a).asarray(np.frexp(most)[1] - 1)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        system = _System(a, b / size, x / size, rtol, callback or (lambda sweep, residual: None))
-        status, sweeps = run(system, max_sweeps)
+        report = callback or (lambda sweep, residual: None)
+        system = _System(a, xp.ldexp(b, -exponent), xp.ldexp(x, power - exponent), rtol, report)
+        status, sweeps = (_sweep if acceleration is None else _conjugate_gradients)(system, max_sweeps)
         relative = system.relative_residual()
-        x = system.x * size
+        x = xp.ldexp(system.x, exponent - power)
     if status == "max_sweeps" and not rtol < relative < np.inf:
         status = "converged" if relative <= rtol else "diverged"
     if status != "diverged":
@@ -352,20 +352,16 @@ class _Transformed(Systems):
 
 def _check_symmetric(a: Array, rtol: float) -> None:
     """Raise ValueError if `a` is not symmetric to `rtol` of its largest entry, or has a negative diagonal entry."""
-    negative = np.flatnonzero(asnumpy(a.diagonal()) < 0)
-    if len(negative):
-        raise ValueError(
-            f"acceleration='cg' needs a positive definite matrix, but diagonal entry {int(negative[0])} is "
-            f"{float(a[negative[0], negative[0]]):.3g}; use acceleration=None or gauss_jordan_solve"
-        )
+    diagonal, needed = asnumpy(a.diagonal()), "acceleration='cg' needs a positive definite symmetric matrix, but"
+    advice = "use acceleration=None or gauss_jordan_solve"
+    if (diagonal < 0).any():
+        at = int(np.argmax(diagonal < 0))
+        raise ValueError(f"{needed} diagonal entry {at} is {diagonal[at]:.3g}; {advice}")
     bound = rtol * largest(a)
     for rows in blocks(len(a), BLOCK):
         difference = largest(a[rows] - a[:, rows].T)
         if not difference <= bound:
-            raise ValueError(
-                f"acceleration='cg' needs a symmetric matrix, but a and its transpose differ by {difference:.3g}; "
-                "use acceleration=None or gauss_jordan_solve"
-            )
+            raise ValueError(f"{needed} a and its transpose differ by {difference:.3g}; {advice}")
 
 
 def _reason(status: Status, sweeps: int, relative: float, rtol: float) -> str:

@@ -9,7 +9,8 @@ import scipy
 
 from ..device import Array, check_finite as refuse_nonfinite, get_xp, unwrapped
 from ..errors import check_choice, check_count, check_flags
-from .checks import as_block, normalized, position
+from ..norms import normalized
+from .checks import as_block, position
 from .qr import factor
 from .qr_plan import rotations_are_faster
 from .qr_update import add_columns, add_rows, complement, remove_columns, remove_rows, unit_complement

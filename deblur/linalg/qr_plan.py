@@ -152,15 +152,12 @@ class Update(NamedTuple):
         """Return the work of the update."""
         which, m, n, p, rhs, keep_q = self.which, self.m, self.n, self.p, self.rhs, self.keep_q
         t = {"remove_columns": n - self.k - p, "add_columns": n - self.k}.get(which, n)
-        width, moved = t + 2 * rhs, 2.0 * n * n
+        width, moved = t + 2 * rhs, 2.0 * n * n + keep_q * 2.0 * m * (n + p)
         if self.rotates():
             operations = 6.0 * p * t * (m + n / 2)
         else:
             operations = 2.0 * p * t * width + BLOCK * t * width + float(t) * p * p
-            if keep_q:
-                operations += (4.0 * p + 2 * BLOCK) * m * t
-        if keep_q:
-            moved += 2.0 * m * n + 2.0 * m * p
+            operations += keep_q * (4.0 * p + 2 * BLOCK) * m * t
         upwards = which in ("remove_rows", "add_columns")
         if upwards:  # the complement of Q takes products with all of Q, or with A and R instead
             products = (2 if keep_q else 10) if which == "remove_rows" else (4 if keep_q else 12)
@@ -175,9 +172,7 @@ class Update(NamedTuple):
         change = self.p if self.which.startswith("add") else -self.p
         of_rows = self.which.endswith("rows")
         m, n = self.m + change * of_rows, self.n + change * (not of_rows)
-        operations = 2.0 * m * n * (n + 2 * self.rhs) - 2.0 / 3 * n**3
-        if self.keep_q:
-            operations += 2.0 * m * n * n - 2.0 / 3 * n**3
+        operations = 2.0 * m * n * (n + 2 * self.rhs + n * self.keep_q) - 2.0 / 3 * n**3 * (1 + self.keep_q)
         return self._scaled(operations, 16.0 * m * n, -(-n // BLOCK), 1)
 
     def rate_name(self, refactor: bool = False) -> str:

@@ -55,8 +55,8 @@ from ..denoise import patches
 from ..denoise.network import network
 from ..device import CPU, Array, all_true
 from ..linalg import krylov
-from ..normalization import Scale, shifted
-from ..norms import combined, norms_of, squares, total
+from ..normalization import Scale
+from ..norms import combined, norms_of, shifted, squares, total
 from ..operators.torus import Torus
 from ..pixelwise import copied, modulus
 from ..problem import Factor, Problem, Solution, Stop, peak

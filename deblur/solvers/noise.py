@@ -14,13 +14,12 @@ import scipy
 from ..device import Array, Device, as_real, asnumpy, check_finite, get_fft, get_xp
 from ..errors import check_count, check_number
 from ..image.arrays import step_of
-from ..normalization import shifted
-from ..norms import alike, combined, largest, outer, squares, total, totals
+from ..norms import alike, combined, largest, normalized, outer, shifted, squares, total, totals
 from ..operators.matrix import check_psf
 from ..operators.torus import Torus
 from ..pixelwise import copied, fused, modulus, stored
 from ..problem import Problem
-from .start import filled, smoothed
+from .start import all_weights, filled, smoothed
 from .whittle import fitted_spectrum, left_by, scene_law
 
 _SIDES = (32, 16, 8, 4)  # sides of blocks: the first one is used that fits three times along each side
@@ -94,9 +93,8 @@ def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
     """Return the standard deviation of the noise of all frames, and the median of its colour over the frames."""
     g, power_of_two = _unit(g)
     if check_count(axes, "axes") == 1:
-        scatter = abs(np.diff(asnumpy(g).astype(np.float64), 3, axis=-1)) / math.sqrt(20)
-        scatter = scatter[scatter > 1e-12 * largest(g)]  # equal values hold no noise, as with blocks
-        return shifted(1.4826 * float(np.median(scatter)) if scatter.size else 0.0, power_of_two), 1.0
+        scatter = _typical(np.diff(asnumpy(g).astype(np.float64), 3, axis=-1) / math.sqrt(20), g)
+        return shifted(1.4826 * scatter, power_of_two), 1.0
     blocks, freedom = _noise_blocks(g, _SIDES)
     frames = [frame for frame in blocks if frame.size]
     if not frames:
@@ -110,13 +108,18 @@ def _measured(g: Array, psf: Array | None, axes: int) -> tuple[float, float]:
     return level, float(np.median([_colour(middle, least, freedom) for _, middle, least in frames]))
 
 
+def _typical(off: Array, g: Array) -> float:
+    """Return the median modulus of differences between pixels; equal values hold no noise, as with blocks."""
+    sizes = asnumpy(abs(off))
+    sizes = sizes[sizes > 1e-12 * largest(g)]
+    return float(np.median(sizes)) if sizes.size else 0.0
+
+
 def _unit(g: Array) -> tuple[Array, int]:
     """Return the image, divided by a power of two so that squares neither overflow nor vanish, and its exponent."""
     g = as_real(g, "the image")
-    mantissa, exponent = math.frexp(largest(g))
-    if not math.isfinite(mantissa):
-        check_finite(g, "the image")
-    return (g, 0) if abs(exponent) < 40 else (shifted(g, -exponent), exponent)
+    check_finite(g, "the image")
+    return normalized(g, 40)
 
 
 def _psf_for(g: Array, psf: Array) -> np.ndarray:
@@ -376,12 +379,8 @@ def weighed(
 
     The noise is estimated as far as it is not given, read already (`problem.noise`), or `kept` from another image. The
     linear formula needs only the residual of the PSF's error. Photon noise is weighted by the inverse of its variance
-    at each pixel [1]_ if that exceeds five times the read noise's and what the PSF's error leaves.
-
-    References
-    ----------
-    .. [1] A. Foi, M. Trimeche, V. Katkovnik, K. Egiazarian, Practical Poissonian-Gaussian noise modeling and fitting
-       for single-image raw-data, IEEE Trans. Image Process. 17 (2008) 1737-1754.
+    at each pixel (see `estimate_noise_model`) if that exceeds five times the read noise's and what the PSF's error
+    leaves.
     """
     blur, fidelity = problem.operator.shift_invariant, problem.fidelity
     if fidelity.name != "gaussian":
@@ -465,16 +464,12 @@ def check_noise(noise: float | None) -> float | None:
 
 
 def noise_variance(problem: Problem, g: Array) -> float:
-    """Return the variance of additive noise, or the gain of photon counts, estimated from the image.
+    """Return the variance of additive noise, or the gain of photon counts, estimated from frames (k, c, M, N).
 
-    Pixels of weight 0 are filled from their neighbours first. The noise is at least that of rounding. For counts, the
-    gain is the larger of two estimates: the variance of 2√(g + b), which does not depend on the brightness (Bartlett
-    1936), and the growth of the noise with the brightness.
-
-    Parameters
-    ----------
-    problem : Problem
-    g : (k, c, M, N) array
+    Pixels of weight 0 are filled from their neighbours first. The noise is at least that of rounding. Impulses, for
+    which "huber" is, are no noise: the median distance of a pixel from the median of 3 x 3 limits the level. For
+    counts, the gain is the larger of two estimates: the variance of 2√(g + b), which does not depend on the brightness
+    (Bartlett 1936), and the growth of the noise with the brightness.
     """
     seen, blur = filled(g, problem.fidelity.weights), problem.operator.shift_invariant
     psf = None if blur is None else blur.psf
@@ -483,4 +478,9 @@ def noise_variance(problem: Problem, g: Array) -> float:
         least = noise_level(2 * xp.sqrt(xp.maximum(seen, 0)), axes=problem.axes) ** 2
         # Without any counted photon there is no noise, whatever the gain.
         return least if problem.axes == 1 else max(least, estimate_noise_model(seen).gain)
-    return max(noise_level(seen, psf, problem.axes) ** 2, step_of(g) ** 2 / 12)
+    level = noise_level(seen, psf, problem.axes)
+    if problem.fidelity.name == "huber" and problem.axes > 1:
+        host = asnumpy(seen)  # a GPU would compile such a filter for seconds
+        off = host - scipy.ndimage.median_filter(host, (*[1] * (host.ndim - 2), 3, 3))
+        level = min(level, 1.47 * _typical(off * asnumpy(all_weights(problem) > 0), host))
+    return max(level**2, step_of(g) ** 2 / 12)

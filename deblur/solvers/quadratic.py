@@ -32,8 +32,8 @@ import numpy as np
 from ..device import Array, Map, Shape
 from ..errors import ConvergenceError
 from ..linalg.krylov import cg
-from ..normalization import Scale, shifted
-from ..norms import combined, norms
+from ..normalization import Scale
+from ..norms import combined, norms, shifted
 from ..problem import FLOAT64, Factor, Problem, Solution, history_of
 from ..terms import ORDER, REGULARIZERS, is_quadratic, kind_of
 from ..threads import all_cores

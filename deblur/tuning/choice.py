@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import nearest
-from ..normalization import Scale, shifted
+from ..normalization import Scale
+from ..norms import shifted
 from ..problem import Problem, Solution
 
 _IMPULSES = ("l1", "huber")

@@ -56,8 +56,8 @@ import scipy
 
 from ..device import Array, Device, as_real, check_finite, get_xp, random_signs
 from ..errors import as_number, check_choice, check_count
-from ..normalization import Scale, shifted
-from ..norms import squares
+from ..normalization import Scale
+from ..norms import shifted, squares
 from ..operators.blur import Blur
 from ..operators.operator import Operator, check_operator
 from ..problem import Problem

@@ -287,6 +287,8 @@ def test_a_scale_near_the_ends_of_the_range_changes_nothing_else(rng, dtype, sig
     q, r = (x.astype(dtype) for x in np.linalg.qr(rng.standard_normal((20, 14))))
     h, u = q @ r, rng.standard_normal((20, 2)).astype(dtype)
     calls = [(-power, lambda s: gets(s(a))), (-power, lambda s: cholesky_solve(s(a), s(b)))]
+    m = np.eye(600, dtype=dtype) + dtype(0.5)  # its norm leaves the range
+    calls += [(-power, lambda s: gauss_jordan_inverse(s(m))), (-power, lambda s: cholesky_inverse(s(m)))]
     calls += [(power, lambda s: np.matmul(*qr_insert(q, s(r), s(u), 3, "col")))]
     calls += [(0, lambda s: damped_qr(s(h), 0.0).solve(s(u))), (0, lambda s: solve_triangular(s(a), s(b)))]
     for by, call in calls:
