@@ -37,8 +37,8 @@ import numpy as np
 
 from ..device import Array, require_memory
 from ..errors import ConvergenceError
-from ..normalization import Scale, shifted
-from ..norms import norms_of
+from ..normalization import Scale
+from ..norms import norms_of, shifted
 from ..pool import pool
 from ..problem import FLOAT64, Problem, Solution, history_of, peak
 from ..terms import DIFFERENCES, REGULARIZERS
@@ -295,8 +295,8 @@ class _Run:
                     self._balance(sums[-1])
                 if bounded and n < schedule.most:
                     self.extrapolation.advance()
-        inexact = (converged and exact > 3 * schedule.excess) or (away > 1e-2 and problem.stop.max_iterations is None)
-        self.rounded = problem.dtype == np.float32 and above <= schedule.excess and inexact
+        inexact = exact > 3 * schedule.excess if converged else bounded and problem.stop.max_iterations is None
+        self.rounded = problem.dtype == np.float32 and inexact
         self._record(sums)
         state, (primal, dual) = steps.state(self.lam, self.scale), self.worst[-1]
         scene = state.x[(..., *self.domain.scene)]
