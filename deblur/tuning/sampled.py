@@ -51,6 +51,7 @@ import numpy as np
 
 from ..device import Array, Device, get_xp, random_signs
 from ..methods import METHODS
+from ..normalization import Scale
 from ..norms import combined, largest, norms_of, squares, total, totals
 from ..operators.matrix import by
 from ..operators.torus import Torus
@@ -65,7 +66,7 @@ from .sums import GROWTH
 
 _KAPPA = 0.2  # λ R/(ν N) at the start of the search: a typical value
 _STEP = math.log(2.0)
-_FLOOR, _CEILING = 1e-7, 1e2  # range of λ; if R is a norm, over the standard deviation of the image
+_FLOOR, _CEILING = 1e-7, 1e2  # range of λ; if R alone is a norm, over the standard deviation of the image
 _MOST = 14  # largest number of λ values
 # Relative residual of the solutions in a search: its minimum, its maximum, and its ratio to that of the noise. The
 # minimum of "gcv" and "sure" is insensitive to it; the other rules need errors that are small relative to the noise.
@@ -305,7 +306,9 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     while True:
         observer = _Observer(problem, g, rule, max(nu, floor), prepare)
         observer.nu = nu  # the floor serves the perturbation and the start of the search only
-        scale = 1.0 if is_quadratic(problem.regularizer) or counts else observer.scale
+        # λ's unit is a power of the image's: 1, 0 or −1. Counts are in photons.
+        power = 0.0 if counts else math.log2(Scale(image=1).lam(problem, 1.0))
+        scale = (observer.scale if power > 0 else size) ** power
         low, high = _FLOOR * scale, _CEILING * scale
         ends = math.log(low), math.log(high)
         start = math.log(_start(problem, g, max(nu, floor)))

@@ -195,6 +195,13 @@ def test_impulses_without_a_mask():
     assert best - tuned <= 2.0  # the whitest residual is that of a λ somewhat too large
 
 
+@pytest.mark.parametrize(("method", "power"), [("tv", 0), ("gradient", 1)])
+def test_lambda_of_absolute_deviations_follows_the_unit_of_the_image(method, power):
+    blur, g, _ = blurred(0.01)
+    lams = [tune(method, pose(blur, method, data="l1"), s * g[None, None]).lam * s**power for s in (1.0, 2.0**-14)]
+    assert lams[0] == pytest.approx(lams[1])
+
+
 def test_discrepancy_makes_the_residual_as_large_as_the_noise_or_says_that_nothing_does():
     blur, g, _ = blurred(0.02)
     problem = pose(blur, "tv")
