@@ -70,7 +70,7 @@ from .methods import METHODS
 from .probing import Counted, drawn, probe
 from .problem import Problem, Stop
 from .solvers import cosine, fourier, kronecker, sine
-from .solvers.start import smoothed
+from .solvers.start import all_weights, smoothed
 from .terms import FORMULA, ORDER, REGULARIZERS, first_difference_power, is_quadratic, kind_of
 from .threads import all_cores
 from .tuning import check_noise, estimate_noise
@@ -221,8 +221,7 @@ def posterior_std(
         noise, source = choice.noise, choice.noise_source
     if noise is None:
         raise ValueError("the noise's standard deviation is needed: give noise=... or the blurred image=...")
-    sigma, xp = float(noise), problem.xp
-    name = method
+    name, sigma, xp = method, float(noise), problem.xp
     if method == "auto":  # an exact method that can be used, the cheapest first
         small = math.prod(operator.scene_shape) <= 48 * 48
         names = ("simulated", *_SPECTRA, "cholesky" if small else "probing")
@@ -313,13 +312,10 @@ def _simulated(
     """Return the standard deviation of each pixel of a scene and its standard error, from `count` simulated images like
     `g`.
     """
-    xp, operator, weights = problem.xp, problem.operator, problem.fidelity.weights
-    method = METHODS[name]
+    xp, operator, method, w = problem.xp, problem.operator, METHODS[name], all_weights(problem)[0, 0]
     truth = method.prepare(replace(problem, lam=0.5 * problem.lam)).solve(g[None, None]).scene[0, 0]
     seen = operator.forward(truth)
-    spread: Array | float = sigma
-    if weights is not None:  # the noise of a hidden pixel has no effect
-        spread = sigma / xp.sqrt(xp.where(weights > 0, weights, 1))
+    spread = sigma / xp.sqrt(xp.where(w > 0, w, 1))  # the noise of a hidden pixel has no effect
     solver = method.prepare(problem)
     squares = []
     for i in range(count):

@@ -95,7 +95,7 @@ class _Preconditioner:
         # The diagonal of the inverse lies between the inverses of the largest and smallest eigenvalue.
         norm = (operator.boundary.weight * operator.norm_bound) ** 2
         least = float(mixed.min()) / (most * norm + lam * float(prior.max()))
-        self.bounds = least, 1 / (lam * float(prior.min()) or 1e-300)
+        self.bounds = least, float(mixed.max()) / (lam * float(prior.min()) or 1e-300)
 
     def __call__(self, z: Array) -> Array:
         return self._domain.filter(z, self._inverse)

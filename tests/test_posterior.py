@@ -150,6 +150,13 @@ def test_the_estimate_keeps_its_stated_error(rng, name, boundary, lam, regulariz
     assert abs(np.mean(error / stated)) <= 0.4
 
 
+def test_correlated_pixels_at_a_mirror_deviate_more_than_one_alone():
+    blurred = np.random.default_rng(0).random((20, 24))
+    result = deblur.solve(blurred, deblur.psf.gaussian(5, 1.0), 50.0, boundary="reflect", prior="natural")
+    exact, found = (deblur.posterior_std(result, noise=1, method=method, probes=800) for method in ("dct", "probing"))
+    np.testing.assert_allclose(found.std, exact.std, rtol=0.1)
+
+
 def test_more_probes_make_a_smaller_error():
     blur = Blur(deblur.psf.camera_shake(7, seed=1), (32, 29), "unknown")
     few, many = (posterior_std(blur, 1e-3, noise=1, method="probing", probes=n) for n in (16, 256))

@@ -273,13 +273,9 @@ def prepare(
         background, noise = _level(edge)
         outside = energy_outside(np.maximum(h - background * top, 0))
     per_pixel = top * math.sqrt(h.size) / float(np.linalg.norm(h))
-    if clean:
-        left = math.sqrt(float(gains(h / top - background, noise**2).mean()))
-        error = math.hypot(noise * left * per_pixel, outside)
-        h = denoise(h)
-    else:
-        error = math.hypot(noise * per_pixel, outside, background * per_pixel)
-    h = resample(h, scale)
+    left = math.sqrt(float(gains(h / top - background, noise**2).mean())) if clean else 1.0
+    error = math.hypot(noise * left * per_pixel, outside, 0.0 if clean else background * per_pixel)
+    h = resample(denoise(h) if clean else h, scale)
     moved = centre_of_gravity(np.maximum(h, 0))
     whole = unit_sum(recentre(h) if centred else h)
     h = whole if energy is None else crop(whole, energy)
