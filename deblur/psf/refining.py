@@ -89,7 +89,7 @@ def refine(image: Any, psf: Any) -> PSFEstimate:
     posterior = _Posterior(picture, denoise(h) if noisy else h)
     best = np.zeros(len(PARAMETERS)) if lossy else posterior.best()
     changed = ["noise"] * noisy + [name for name, value in zip(PARAMETERS, best, strict=True) if value]
-    psfs = placed(h, posterior.shape), posterior.psf(best)
+    psfs = (before := placed(h, posterior.shape)), posterior.psf(best) if changed else before
     evidence = posterior.likelihood(psfs[0]) - posterior.likelihood(psfs[1])
     size, change = (float(np.linalg.norm(p)) for p in (psfs[1], psfs[1] - psfs[0]))
     errors = [max(psf_error(picture, p)[0] / size, 0.02) for p in psfs]

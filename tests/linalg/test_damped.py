@@ -17,10 +17,8 @@ def blur_matrix(rows, cols, psf):
 
 
 def on(xp, h):
-    if xp is np:
-        return h
-    if not sp.issparse(h):
-        return xp.asarray(h)
+    if xp is np or not sp.issparse(h):
+        return h if xp is np else xp.asarray(h)
     import cupyx.scipy.sparse
 
     return cupyx.scipy.sparse.csr_matrix(sp.csr_matrix(h))
@@ -65,11 +63,8 @@ def test_damped_keeps_the_accuracy_that_normal_equations_lose(rng):
     normal = np.linalg.solve(h.T @ h + lam * np.eye(80), h.T @ b)
     x = damped_qr(h, lam).solve(b)
 
-    def error(y):
-        return np.linalg.norm(y - wanted) / np.linalg.norm(wanted)
-
-    assert error(x) <= 1e-9
-    assert error(x) <= error(normal) / 1e4
+    error, of_normal = (np.linalg.norm(y - wanted) / np.linalg.norm(wanted) for y in (x, normal))
+    assert error <= min(1e-9, of_normal / 1e4)
 
 
 def test_damped_band_stays_a_band(rng):

@@ -177,22 +177,19 @@ def test_inconsistent_system_is_not_called_solved():
     _, info = gauss_seidel(a, np.array([1.0, 0.0]), max_sweeps=10_000)
     assert info.status == "stagnated"
     _, info = gauss_seidel(a, np.array([1.0, 0.0]), max_sweeps=10_000, acceleration="cg")
-    assert info.status == "indefinite"
-    assert not info.converged
+    assert (info.status, info.converged) == ("indefinite", False)
 
 
 def test_indefinite_matrix_is_reported_by_conjugate_gradients():
     _, info = gauss_seidel(np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([1.0, -1.0]), acceleration="cg")
-    assert info.status == "indefinite"
-    assert not info.converged
+    assert (info.status, info.converged) == ("indefinite", False)
     assert "not positive definite" in info.reason
 
 
 def test_float32_converges_and_its_residual_is_measured_in_float64(acceleration, rng):
     a, b = spd(60, rng).astype(np.float32), rng.standard_normal(60).astype(np.float32)
     x, info = gauss_seidel(a, b, rtol=1e-5, acceleration=acceleration)
-    assert x.dtype == np.float32
-    assert info.converged
+    assert (x.dtype, info.converged) == (np.float32, True)
     np.testing.assert_allclose(info.relative_residual, relative_residual(a, b, x), rtol=1e-9)
     x, info = gauss_seidel(a, b, rtol=1e-12, max_sweeps=100_000, acceleration=acceleration)
     assert info.status == "stagnated"
@@ -204,8 +201,7 @@ def test_default_tolerance_is_the_root_of_eps(acceleration, rng):
     for dtype in (np.float32, np.float64):
         _, info = gauss_seidel(a.astype(dtype), b.astype(dtype), acceleration=acceleration)
         assert info.converged
-        root = np.finfo(dtype).eps ** 0.5
-        assert 1e-3 * root <= info.relative_residual <= root
+        assert 1e-3 <= info.relative_residual / np.finfo(dtype).eps ** 0.5 <= 1
 
 
 def test_callback_hears_of_every_sweep(acceleration, rng):
@@ -224,8 +220,7 @@ def test_callback_hears_of_every_sweep(acceleration, rng):
 def test_empty_system(acceleration):
     for n, shape in ((0, (0,)), (3, (3, 0))):
         x, info = gauss_seidel(np.eye(n), np.empty(shape), acceleration=acceleration)
-        assert x.shape == shape
-        assert info.converged
+        assert (x.shape, info.converged) == (shape, True)
 
 
 def test_acceleration_refuses_what_it_cannot_serve(rng):
