@@ -265,11 +265,6 @@ class Plan:
     factor: Factor | None = None
     start: Solution | None = None
 
-    def serves(self, image: NormalizedImage) -> bool:
-        """Return True if an image leads to the same normalised problem."""
-        one, other = self.problem, image.problem
-        return (self.scale, one.fidelity, one.dtype) == (image.scale, other.fidelity, other.dtype)
-
     def with_lam(self, factor: float, request: Request) -> Plan:
         """Return the plan with λ multiplied by `factor`, not prepared."""
         problem = replace(self.problem, lam=factor * self.problem.lam)
@@ -308,11 +303,10 @@ def decided(request: Request, kept: Plan | None, image: NormalizedImage) -> Plan
     """Return the kept plan if it fits the image, else a plan whose λ and prior come from a rule or from the
     kept plan.
     """
-    rule = request.rule
-    if kept is not None and kept.serves(image):
-        return kept
-    problem, scale = image.problem, image.scale
+    rule, problem, scale = request.rule, image.problem, image.scale
     if kept is not None:
+        if (kept.scale, kept.problem.fidelity, kept.problem.dtype) == (scale, problem.fidelity, problem.dtype):
+            return kept  # the image leads to the same normalised problem
         if isinstance(rule, str):
             lam = float(scale.lam(problem, kept.lam, down=True))
             problem = replace(problem, lam=lam, regularizer=kept.problem.regularizer)

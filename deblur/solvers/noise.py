@@ -17,7 +17,7 @@ from ..image.arrays import step_of
 from ..norms import alike, combined, largest, normalized, outer, shifted, squares, total, totals
 from ..operators.matrix import check_psf
 from ..operators.torus import Torus
-from ..pixelwise import copied, fused, modulus, stored
+from ..pixelwise import copied, fused, modulus
 from ..problem import Problem
 from .start import all_weights, filled, smoothed
 from .whittle import fitted_spectrum, left_by, scene_law
@@ -170,12 +170,8 @@ def _sampled(g: Array, side: int) -> Array:
     for strip, down, right in product(strips, shifts, shifts):
         rows, cols = (strip.shape[0] - down) // side, (strip.shape[1] - right) // side
         part = strip[down : down + rows * side, right : right + cols * side]
-        found.append(part.reshape(rows, side, cols, side).swapaxes(1, 2))
-    ends = np.cumsum([0, *(len(part) * part.shape[1] for part in found)])
-    blocks = get_xp(g).empty((ends[-1], side, side), g.dtype)
-    for part, start, stop in zip(found, ends, ends[1:], strict=False):
-        stored(blocks[start:stop].reshape(part.shape), part)
-    return blocks
+        found.append(part.reshape(rows, side, cols, side).swapaxes(1, 2).reshape(-1, side, side))
+    return get_xp(g).concatenate(found)
 
 
 def _unclipped(blocks: Array) -> np.ndarray:

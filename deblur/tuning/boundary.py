@@ -55,7 +55,7 @@ TESTED = ("zero", "periodic", "reflect")
 _DEEP = 16  # W
 _FREQUENCIES = 6  # K
 _BLOCK = 32  # least length of a block along the edge, in pixels; it also has at least four times the PSF's
-_LAMBDAS = 10.0 ** np.arange(-6, 3, 2)  # for a PSF with sum one; at the last value all is noise
+_LAMBDAS = 10.0 ** np.arange(-6, 3)  # for a PSF with sum one; at the last value all is noise
 _FLAT = 1e-6  # least deviation of a block that is used, over the largest value
 
 

@@ -121,13 +121,13 @@ class _Observer:
             if weights is not None and weights.ndim == g.ndim and len(weights) > 1:
                 fidelity = replace(problem.fidelity, weights=xp.concatenate([weights, weights]))
                 self.problem = replace(self.problem, fidelity=fidelity)
-        self.seen: dict[float, tuple[float, float, float]] = {}
+        self.seen: dict[float, tuple[float, float, float, float]] = {}
         self.last: Solution | None = None
         self._below, self._level, self._left = 0.0, nu, math.inf
         self._right = norms_of(self.problem.right(self.stack)[: len(g)])[0] if problem.quadratic else 0.0
 
-    def look(self, lam: float) -> tuple[float, float, float]:
-        """Return the rule's function, A/N and ‖f_λ‖ of the solution for λ, which starts from the last one."""
+    def look(self, lam: float) -> tuple[float, float, float, float]:
+        """Return the rule's function, A/N, ‖f_λ‖ and ‖e‖ of the solution for λ, which starts from the last one."""
         # Steps forth and back differ by rounding.
         lam = next((seen for seen in self.seen if abs(seen - lam) < 1e-9 * lam), lam)
         if lam in self.seen:
@@ -173,7 +173,7 @@ class _Observer:
             shown = self.shown if precision is None else self.shown * precision
             power = float(total(combined(self.shown, by=shown)))
             degrees = float(total(combined(combined(seen[k:], seen[:k], b=-1), by=shown))) / power
-        self.seen[lam] = self._value(e, degrees), degrees, size
+        self.seen[lam] = self._value(e, degrees), degrees, size, math.sqrt(self._level * self.pixels)
         return self.seen[lam]
 
     def _value(self, e: Array, degrees: float) -> float:
@@ -314,7 +314,7 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         start = math.log(_start(problem, g, max(nu, floor)))
         lam, remark, converged = find(observer, min(max(start, ends[0]), ends[1]), *ends)
         lambdas = sorted(observer.seen)
-        values, degrees, sizes = zip(*map(observer.seen.__getitem__, lambdas), strict=True)
+        values, degrees, sizes, residuals = zip(*map(observer.seen.__getitem__, lambdas), strict=True)
         shown, degree = min(zip(values, degrees, strict=True))
         shown *= max(1 - degree, 0.0)  # of few pixels more than all may pass for degrees of freedom
         if rule != "gcv" or counts or not predictive or nu <= max(floor, 5 * shown):
@@ -339,6 +339,8 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
         noise_source=source,
         lambdas=np.array(lambdas),
         values=np.array(values),
+        residual_norms=np.array(residuals),
+        solution_norms=np.array(sizes),
         degrees=np.array(degrees),
         solution=None if partly or observer.last is None else first_frames(observer.last, len(g)),
     )

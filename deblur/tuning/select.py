@@ -15,10 +15,11 @@ from ..norms import combined, squares
 from ..operators.blur import Blur
 from ..operators.operator import Operator
 from ..problem import Problem
-from ..solvers.noise import NoiseModel, noise_level, noise_variance, shows_noise
+from ..solvers.noise import NoiseModel, noise_variance, shows_noise
 from ..solvers.start import filled, prior_scene
 from ..solvers.windows import cut, posed, side_for, watched_sides
 from ..threads import all_cores
+from .boundary import AGAINST, evidence
 from .choice import COLOURED, RULES, LambdaChoice, check_rule
 from .sampled import PERTURBED, Prepare, search
 from .spectral import RANGE_ITERATIVE, SMALL, from_spectrum, linear_choice
@@ -69,6 +70,7 @@ def choose_lambda(
     natural, alike, pixels = None, replace(problem, regularizer="natural"), math.prod(problem.operator.image_shape)
     enough = _enough(problem) if may_be_natural else math.inf
     undecided, open_ended = math.isfinite(enough), problem.operator.boundary.open
+    few = problem.frames * pixels < SMALL / 2
 
     def by_rule(problem: Problem, data: NormalizedImage) -> LambdaChoice:
         return _trusted(problem, data.part()[1], rule, data.prior, noise, method)
@@ -83,7 +85,8 @@ def choose_lambda(
         return plain or by_rule(problem, data), problem.regularizer, ""
     if plain is None and open_ended and (rule != "auto" or problem.axes > 2 or pixels <= SMALL):
         natural = by_rule(alike, data)
-        if natural.converged and natural.lam >= enough:  # one search suffices
+        # One search suffices.
+        if natural.converged and natural.lam >= enough and not (few and natural.remark == COLOURED):
             return natural, "natural", f"there is noise to hide, λ = {natural.lam:.2g}"
     plain = plain or by_rule(problem, data)
     if not open_ended and _measured(plain):
@@ -94,6 +97,8 @@ def choose_lambda(
             (natural,) = from_spectrum(posed.linear_form.operator, drawn.frames_in_turn(), RANGE_ITERATIVE)
         natural = natural if natural is not None and natural.lam >= _FITS * plain.lam else None
 
+    if few and natural is not None and natural.remark == COLOURED:
+        natural = None  # few pixels distinguish its noise from texture less reliably
     lam, large = (natural or plain).lam, problem.frames * pixels > _LARGE
     if not _measured(plain):
         why = "cross-validation found no λ that measures the noise"
@@ -244,17 +249,17 @@ def _trusted(problem: Problem, g: Array, rule: str, prior: str, noise: float | N
     def sound(choice: LambdaChoice) -> bool:
         if choice.converged or not (toward_smooth and oversmoothed(choice, prior, method)):
             return choice.converged
-        # The residual of the prior scene is no larger than the noise that it shows.
-        seen = shows_noise(g, problem.axes) and g.dtype.kind == "f"
-        return seen and math.sqrt(float(squares(g)) / g.size) <= _RESIDUAL * noise_level(g, axes=problem.axes)
+        # The residual of the prior scene is no larger than its own finest part: it is noise everywhere, of any kind.
+        fine = g
+        for axis in range(-min(problem.axes, 2), 0):
+            fine = problem.xp.diff(fine, 2, axis) / math.sqrt(6)
+        return fine.size > 0 and squares(g) / g.size <= _RESIDUAL**2 * squares(fine) / fine.size
 
     choice = apply_rule(problem, g, rule, noise, method.prepare)
-    if toward_smooth and sound(choice):
-        return choice
-    if RULES["discrepancy"].refuses(problem) is not None or (choice.converged and not len(choice.solution_norms)):
+    if (toward_smooth and sound(choice)) or RULES["discrepancy"].refuses(problem) is not None:
         return choice
     error = 0.0 if counts else boundary_error(problem.operator, filled(g, problem.fidelity.weights))
-    why = _doubt(choice, g, error, problem.operator) if choice.converged else choice.remark
+    why = _doubt(choice, g, error, problem) if choice.converged else choice.remark
     if not why:
         return choice
     source = "estimated" if noise is None else "given"
@@ -269,32 +274,42 @@ def _trusted(problem: Problem, g: Array, rule: str, prior: str, noise: float | N
     words = f"makes the residual as large as the noise, {noise or 0.0:.3g} as {source}"
     if error:
         words += f", and the error of boundary {str(problem.operator.boundary)!r} at the edges, {error:.3g}"
-    if not sound(other) and choice.rule != "gcv":
+    if not sound(other) and not _grown(choice, other) and choice.rule != "gcv":
         other = apply_rule(problem, g, "gcv", None, method.prepare, rule == "auto")
         words, source = RULES["gcv"].summary, "not used"
-    if not sound(other):
+    if not _grown(choice, other) and (choice.converged or not sound(other)):
         return choice
     reason = f"λ = {other.lam:.3g} {words}: the fallback rule, since with {choice.rule!r} {why}"
     return replace(other, reason=reason, remark=why, noise_source=source)
 
 
-def _doubt(choice: LambdaChoice, g: Array, error: float, operator: Operator) -> str:
-    """Return why λ of the linear formula relies on the edges too much; empty if it does not.
+def _grown(choice: LambdaChoice, other: LambdaChoice) -> bool:
+    """Return whether the scene of a choice is much larger than that of another choice."""
+    size, least = (np.interp(x.lam, x.lambdas, x.solution_norms) for x in (choice, other))
+    return bool(size > _GROWN * least)
+
+
+def _doubt(choice: LambdaChoice, g: Array, error: float, problem: Problem) -> str:
+    """Return why λ relies on the edges too much; empty if it does not.
 
     That is so if its residual is smaller than the boundary's error, and its scene is much larger than both the scene
     that allows for this error and the size expected from the data. With a correct boundary the scene has its full size
-    there, unless the PSF sharpens.
+    there, unless the PSF sharpens. A search seldom has a scene that allows for the error, and points are smaller once
+    blurred: after a search the border of the image must contradict the boundary, too.
     """
-    residuals, sizes = choice.residual_norms / math.sqrt(g.size), choice.solution_norms
+    operator, fidelity, searched = problem.operator, problem.fidelity, not choice.decomposition
+    residuals, expected = choice.residual_norms / math.sqrt(g.size), math.sqrt(float(squares(g)))
     # Without a boundary error, or without curves, `allowing` is 0.
     at, allowing = int(np.searchsorted(choice.lambdas, choice.lam)), int(np.searchsorted(residuals, error))
-    if allowing <= at or allowing >= len(sizes):
+    if allowing <= at or allowing >= len(residuals) + searched:
         return ""
-    expected, growth = math.sqrt(float(squares(g))), sizes[at] / sizes[allowing]
-    if abs(operator.dc_gain) * sizes[at] <= _GROWN * expected or growth <= _GROWN:
+    name, gain = str(operator.boundary), abs(operator.dc_gain) or 1.0
+    size, allowed = choice.solution_norms[at], [*choice.solution_norms, expected / gain][allowing]
+    seen = evidence(operator.mean_blur, g - fidelity.background, fidelity.weights, (name,)) if searched else {}
+    if (searched and seen.get(name, 0.0) > -AGAINST) or min(gain * size / expected, size / allowed) <= _GROWN:
         return ""
-    allowed = f"one that allows for the boundary's error of {error:.3g}"
-    return f"the scene is {growth:.2g} times as large as {allowed}: the model of the blur is wrong"
+    words = f"one that allows for the boundary's error of {error:.3g}"
+    return f"the scene is {size / allowed:.2g} times as large as {words}: the model of the blur is wrong"
 
 
 def boundary_error(operator: Operator, g: Array) -> float:

@@ -264,7 +264,7 @@ def choose_lambda(
     """
     g = as_real(g, "the image")
     problem = Problem(check_operator(blur), dtype=g.dtype, device=Device.of(g))
-    checked = check_rule(rule, problem)
+    rule = rule if check_rule(rule) == "auto" else check_rule(rule, problem)
     check_noise(noise)
     check_choice(norm, NORMS, "norm")
     pair = tuple(map(as_number, bounds)) if bounds is not None and np.iterable(bounds) else (math.nan,)
@@ -275,15 +275,9 @@ def choose_lambda(
         raise ValueError(f"the image must have shape (..., {str(blur.image_shape)[1:-1]}), not {g.shape}")
     check_finite(g, "the image")
     scale = Scale.of(problem, g)
-    choice = linear_choice(
-        scale.operator(blur),
-        shifted(g.reshape(-1, *blur.image_shape), -scale.image),
-        rule if rule == "auto" else checked,
-        noise=None if noise is None else shifted(float(noise), -scale.image),
-        norm=norm,
-        bounds=bounds,
-        max_steps=max_steps,
-    )
+    g = shifted(g.reshape(-1, *blur.image_shape), -scale.image)
+    level = None if noise is None else shifted(float(noise), -scale.image)
+    choice = linear_choice(scale.operator(blur), g, rule, noise=level, norm=norm, bounds=bounds, max_steps=max_steps)
     return restated(choice, problem, scale)
 
 
@@ -391,11 +385,13 @@ def from_spectrum(
 def _coloured(choice: LambdaChoice, sums: FilterSums, fits: bool) -> LambdaChoice:
     """Return `choice`, or the λ of least expected error for noise of any colour, if ‖f_λ‖ is mostly such noise.
 
-    The latter counts as converged if the boundary `fits`. Small images, and few steps of a bidiagonalisation, have too
-    few values in an octave to distinguish noise from texture.
+    The latter counts as converged if the boundary `fits`. Small images have too few values in an octave to distinguish
+    noise from texture. There only a λ with a remark is replaced: if error dominates its scene, or at the smallest λ, if
+    the scene is ten times as large (without noise it is up to six times as large, with coloured noise up to 10⁴ times).
     """
-    few = choice.rule != "gcv" or sums.pixels < SMALL / 2 or len(sums.values) < 64
-    if few or sums.solution(choice.lam) <= 3 * sums.solution(sums.balanced(choice.lambdas)):
+    much = 3 if sums.pixels >= SMALL / 2 or not choice.converged else 100 if choice.remark else math.inf
+    fair = choice.rule == "gcv" and len(sums.values) >= 64  # few steps of a bidiagonalisation show too little
+    if not fair or sums.solution(choice.lam) <= much * sums.solution(sums.balanced(choice.lambdas)):
         return choice
     lam = sums.balanced(choice.lambdas, 2.0, typical=fits)
     reason = explained(lam, "gcv", f"by {sums.decomposition}", "", COLOURED)

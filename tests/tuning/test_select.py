@@ -17,9 +17,9 @@ from deblur.tuning import spectral
 from deblur.tuning.select import boundary_error
 
 
-def photograph(psf, noise, size=128, name="camera"):
+def photograph(psf, noise, size=128, name="camera", left=200):
     """A picture whose scene goes on beyond the frame, and the truth inside it."""
-    sharp = deblur.image.as_float(deblur.data.load(name))[100 : 100 + size, 200 : 200 + size]
+    sharp = deblur.image.as_float(deblur.data.load(name))[100 : 100 + size, left : left + size]
     axis = -1 if sharp.ndim == 3 else None
     g = deblur.degrade(sharp, psf, noise=noise, boundary="unknown", channel_axis=axis, seed=0)
     return g, sharp[Blur(psf, g.shape[:2], "unknown").crop]
@@ -37,8 +37,6 @@ def test_lambda_by_rule_is_reported_and_reproducible(rule):
     psf = deblur.psf.gaussian(7, 1.2)
     blurred = deblur.degrade(deblur.data.load("camera")[:48, :48], psf, noise=0.01, seed=1)
     result = deblur.solve(blurred, psf, rule, boundary="zero")
-    assert result.lambda_choice is not None
-    assert result.lam > 0
     assert result.lam_reason
     again = deblur.solve(blurred, psf, result.lam, boundary="zero")
     assert np.allclose(result.image, again.image, atol=1e-10)
@@ -59,8 +57,7 @@ def test_the_prior_is_smooth_with_an_unknown_boundary():
     assert np.allclose(again.image, chosen.image, atol=1e-6)
     assert deblur.solve(blurred, psf, chosen.lam, boundary="unknown", prior="zero").prior == "zero"
     assert deblur.solve(blurred, psf, "gcv", boundary="zero").prior == "zero"
-    truth = sharp[2:-2, 2:-2]
-    assert deblur.metrics.psnr(truth, chosen.image) >= deblur.metrics.psnr(truth, blurred) + 1
+    assert psnr(sharp[2:-2, 2:-2], chosen.image) >= psnr(sharp[2:-2, 2:-2], blurred) + 1
 
 
 @pytest.mark.parametrize("method", ["fft", "auto"])
@@ -98,14 +95,20 @@ def test_a_matching_boundary_needs_no_fallback(boundary, psf, noise):
     assert psnr(truth, result.image) >= psnr(truth, g)
 
 
-@pytest.mark.parametrize("method", ["gradient", "tv"])
-def test_the_rule_of_a_variational_method_falls_back_too(method):
-    psf = deblur.psf.gaussian(9, 1.5)
-    g, truth = photograph(psf, 0.0, 96)
-    result = deblur.solve(g, psf, method=method, boundary="periodic")
-    assert result.status.ok
-    assert result.lambda_choice.converged
-    assert psnr(truth, result.image) >= psnr(truth, g) - 1
+@pytest.mark.parametrize("case", ["gradient periodic 200", "tv periodic 200", "tv periodic 100", "tv zero 100"])
+def test_the_rule_of_a_variational_method_falls_back_too_or_says_that_it_guessed(case):
+    psf, (method, boundary, left) = deblur.psf.gaussian(9, 1.5), case.split()
+    g, truth = photograph(psf, 0.0, 96, left=int(left))
+    result = deblur.solve(g, psf, method=method, boundary=boundary, check=False)
+    assert result.status.ok is result.lambda_choice.converged is (left == "200")
+    assert psnr(truth, result.image) >= psnr(truth, g) - 2
+
+
+def test_noise_of_any_kind_is_not_taken_for_detail_of_a_small_image(rng):
+    psf, flat = deblur.psf.gaussian(13, 1.7), np.full((56, 62), 0.5)
+    coloured = flat + 0.01 * scipy.ndimage.gaussian_filter(rng.standard_normal(flat.shape), 1.3)
+    for g in (coloured, deblur.degrade(flat, psf, noise="salt-pepper", level=0.04, boundary="periodic", seed=1)):
+        assert (deblur.reconstruct(g, psf, boundary="unknown") - 0.5).std() <= 2 * g.std()
 
 
 def test_a_named_rule_without_a_reliable_lambda_is_no_success():
@@ -217,8 +220,7 @@ def test_texture_is_not_taken_for_noise_where_there_is_none(psf):
     sharp = deblur.image.as_float(deblur.data.load("cat"))[100:220, 100:220].mean(axis=-1)
     g = deblur.degrade(sharp, psf, boundary="unknown")
     truth = sharp[Blur(psf, g.shape, "unknown").crop]
-    rough = deblur.reconstruct(g, psf, 1e-5, prior="smooth")
-    assert psnr(truth, deblur.reconstruct(g, psf)) >= psnr(truth, rough) - 0.5
+    assert psnr(truth, deblur.reconstruct(g, psf)) >= psnr(truth, deblur.reconstruct(g, psf, 1e-5, prior="smooth")) - 0.5
 
 
 @pytest.mark.parametrize("data", ["gaussian", "poisson"])
