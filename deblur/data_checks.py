@@ -77,7 +77,7 @@ def is_clipped(frames: Frames, request: Request, solve: Callable[[Request, Frame
     by_default = request.method == request.lam == request.options["prior"] == "auto"
     if request.linear and not (by_default and problem.formula == "tikhonov" and not problem.inverse):
         return False
-    g, top = frames.levels, largest(frames.extremes)
+    g, top = frames.levels, frames.largest
     white = float(g.max())
     if float(total(alike(g, white))) <= max(3, 1e-4 * g.size):
         return False

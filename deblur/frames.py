@@ -11,7 +11,7 @@ import numpy as np
 
 from .device import Array, Device, as_real, blocks, check_finite, get_xp, hidden, unwrapped
 from .errors import check_axis, check_choice, check_dtype, warn
-from .image import as_float, linear_light, srgb
+from .image import as_float, linear_light
 from .image.arrays import looks_coloured
 from .image.light import GAMMAS, check_levels
 from .norms import contiguous, largest
@@ -218,9 +218,8 @@ class Frames:
         self.dtype = check_dtype(options.get("dtype")) or min_float_dtype(img.dtype)
         self.shape = img.shape
         hide = [] if self.masked is None else [xp.asarray(self.masked)]
-        given = {name: options.get(name) for name in ("mask", "weights")}
-        for name, part in given.items():
-            if part is not None and not isinstance(part, str):
+        for name in ("mask", "weights"):
+            if (part := options.get(name)) is not None and not isinstance(part, str):
                 there = self._like_image(xp.asarray(unwrapped(part, name)), name)
                 hide.append(there if name == "mask" else (there == 0) & ~xp.isfinite(img))
         for there in hide:
@@ -253,11 +252,11 @@ class Frames:
         return self.part(ALL)
 
     @property
-    def extremes(self) -> Array:
-        """Bounds of all frames: their least and largest value, or one number as large as their largest modulus."""
+    def largest(self) -> float:
+        """The largest modulus of all frames."""
         if self._largest is not None and self.gamma is None:
-            return np.array([self._largest]).astype(self.dtype)
-        return self._numbers(get_xp(self._raw).stack([self._raw.min(), self._raw.max()]))
+            return float(self.dtype.type(self._largest))
+        return largest(self._numbers(get_xp(self._raw).stack([self._raw.min(), self._raw.max()])))
 
     def part(self, at: Part) -> Array:
         """Return some of the frames as an array (k, c, *space) of the dtype `self.dtype`."""
@@ -303,10 +302,6 @@ class Frames:
     def spread(self, part: Array, name: str) -> Array:
         """Return an array with the shape of the image, or of one frame, in a shape that broadcasts to `data`."""
         return self._axes.split(self._like_image(part, name))
-
-    def curved(self, light: Array) -> Array:
-        """Return linear light as numbers on the tone curve of the image."""
-        return light if self.gamma is None else srgb(light)
 
     def restore(self, frames: Array) -> Array:
         """Return frames (k, c, *space) as an array with the shape of the image; its opacity, if it has one, is 0."""

@@ -74,7 +74,7 @@ class NormalizedImage:
     def __init__(self, request: Request, frames: Frames, kept: NoiseModel | None = None) -> None:
         searched = isinstance(request.lam, str)
         problem = replace(request.problem, dtype=frames.dtype, frames=frames.count, searched=searched)
-        seen, g, weights, weight = np.array([largest(frames.extremes)]), None, None, 1.0
+        seen, g, weights, weight, most = np.array([frames.largest]), None, None, 1.0, frames.largest or 1.0
         given, eps, (low, high) = frames.given, float(np.finfo(frames.dtype).eps), problem.bounds or (0.0, 0.0)
         for name, value in (("background", problem.fidelity.background), ("noise", request.noise or 0.0)):
             if given.kind in "iu" and value > 1:
@@ -82,9 +82,9 @@ class NormalizedImage:
                     f"{name}={value:g} is more than any pixel of dtype {given} holds: such images are scaled to "
                     f"[0, 1], so divide it by {np.iinfo(given).max}"
                 )
-            if value and value * eps > (most := largest(seen) or 1.0):
+            if value * eps > most:
                 raise ValueError(f"{name}={value:g} leaves no digit of an image of up to {most:.3g}; divide it")
-        if max(low, -high) * problem.operator.norm_bound * eps > (most := largest(seen) or 1.0):
+        if max(low, -high) * problem.operator.norm_bound * eps > most:
             raise ValueError(f"bounds={low:g},{high:g} leave no digit of an image of up to {most:.3g}: use its scale")
         self.frames, self.prior, self.mask, self.parts = frames, request.prior, None, [ALL]
         self.scale = Scale.of(problem, seen)

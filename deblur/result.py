@@ -13,7 +13,7 @@ import numpy as np
 from .device import Array
 from .errors import ConvergenceError
 from .frames import ALL, Frames, Part, min_float_dtype
-from .image import Levels
+from .image import Levels, srgb
 from .methods import METHODS
 from .normalization import Scale
 from .norms import largest, shifted
@@ -262,7 +262,8 @@ class Output:
         frames, into, scale, dtype = self.frames, self.into, plan.scale, plan.problem.dtype
         restored = scene[(..., *plan.problem.operator.crop)]
         _check_range(restored, scale, dtype)
-        part = frames.curved(shifted(restored, scale.scene))
+        light = shifted(restored, scale.scene)
+        part = light if frames.gamma is None else srgb(light)
         if into is not None:
             frames.place(into.samples, at, into.take(part, frames.given_part(at)))
         else:

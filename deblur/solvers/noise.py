@@ -17,7 +17,7 @@ from ..image.arrays import step_of
 from ..norms import alike, combined, largest, normalized, outer, shifted, squares, total, totals
 from ..operators.matrix import check_psf
 from ..operators.torus import Torus
-from ..pixelwise import copied, fused, modulus
+from ..pixelwise import copied, fused, modulus, stored
 from ..problem import Problem
 from .start import all_weights, filled, smoothed
 from .whittle import fitted_spectrum, left_by, scene_law
@@ -39,7 +39,9 @@ def estimate_noise(g: Array, psf: Array | None = None, axes: int = 2) -> float:
     The image is cut into blocks of 32 x 32 pixels, and the power at the finest frequencies is computed for each block.
     In the quietest blocks this is the power of the noise: quantiles over the blocks are divided by those of pure
     noise [1]_. Blocks with clipped pixels do not count. If a PSF removes some frequencies almost entirely, the power
-    there is noise, whatever the texture; the fit of `psf_error` reads it.
+    there is noise, whatever the texture; the fit of `psf_error` reads it. The estimate is too large if the blur is
+    slight, texture is everywhere and the noise is weak, and too small if the noise lacks fine frequencies (JPEG,
+    demosaicing). ``benchmarks/bench_noise.py`` measures the accuracy.
 
     Parameters
     ----------
@@ -60,11 +62,6 @@ def estimate_noise(g: Array, psf: Array | None = None, axes: int = 2) -> float:
     ValueError
         If a side is under 4 pixels, if `g` is not finite or `psf` is not two-dimensional, or if the noise is stronger
         at fine than at middle frequencies, as in sharpened images, so that it has no single level.
-
-    Notes
-    -----
-    The estimate is too large if the blur is slight, texture is everywhere and the noise is weak. It is too small if
-    the noise lacks fine frequencies (JPEG, demosaicing). ``benchmarks/bench_noise.py`` measures the accuracy.
 
     References
     ----------
@@ -118,7 +115,8 @@ def _typical(off: Array, g: Array) -> float:
 def _unit(g: Array) -> tuple[Array, int]:
     """Return the image, divided by a power of two so that squares neither overflow nor vanish, and its exponent."""
     g = as_real(g, "the image")
-    check_finite(g, "the image")
+    if not math.isfinite(largest(g)):
+        check_finite(g, "the image")
     return normalized(g, 40)
 
 
@@ -170,8 +168,12 @@ def _sampled(g: Array, side: int) -> Array:
     for strip, down, right in product(strips, shifts, shifts):
         rows, cols = (strip.shape[0] - down) // side, (strip.shape[1] - right) // side
         part = strip[down : down + rows * side, right : right + cols * side]
-        found.append(part.reshape(rows, side, cols, side).swapaxes(1, 2).reshape(-1, side, side))
-    return get_xp(g).concatenate(found)
+        found.append(part.reshape(rows, side, cols, side).swapaxes(1, 2))
+    ends = np.cumsum([0, *(len(part) * part.shape[1] for part in found)])
+    blocks = get_xp(g).empty((ends[-1], side, side), g.dtype)
+    for part, start, stop in zip(found, ends, ends[1:], strict=False):
+        stored(blocks[start:stop].reshape(part.shape), part)
+    return blocks
 
 
 def _unclipped(blocks: Array) -> np.ndarray:
@@ -200,8 +202,6 @@ class NoiseModel(NamedTuple):
         Standard deviation of the residual that the PSF's error leaves at frequencies above 0.1 cycles per pixel.
     light : float
         Mean value of the image.
-    least : float
-        The variance that `noise_variance` read from the image, for the choice of λ; else 0.
     """
 
     gain: float
@@ -210,7 +210,6 @@ class NoiseModel(NamedTuple):
     uncertainty: float = 0.0
     left: float = 0.0
     light: float = 0.0
-    least: float = 0.0
 
     @property
     def level(self) -> float:
@@ -247,7 +246,7 @@ class NoiseModel(NamedTuple):
 
     def scaled(self, by: int) -> NoiseModel:
         """Return the model of the image times 2^by."""
-        return self._replace(**{x: shifted(getattr(self, x), by) for x in ("gain", "read", "left", "light")}, least=0.0)
+        return self._replace(**{x: shifted(getattr(self, x), by) for x in ("gain", "read", "left", "light")})
 
     def coloured(self, white: Array, axes: int = 2) -> Array:
         """Turn white noise (..., M, N) into noise with this model's spectrum, part of which is that of a scene."""
@@ -374,9 +373,8 @@ def weighed(
     """Return the problem with a noise model of frames (k, c, M, N) and, for photon noise, with weights.
 
     The noise is estimated as far as it is not given, read already (`problem.noise`), or `kept` from another image. The
-    linear formula needs only the residual of the PSF's error. Photon noise is weighted by the inverse of its variance
-    at each pixel (see `estimate_noise_model`) if that exceeds five times the read noise's and what the PSF's error
-    leaves.
+    linear formula needs only the residual of the PSF's error. A pixel's weight is the inverse of its photon noise
+    (see `estimate_noise_model`) if that exceeds five times the read noise's and what the PSF's error leaves.
     """
     blur, fidelity = problem.operator.shift_invariant, problem.fidelity
     if fidelity.name != "gaussian":
@@ -389,8 +387,7 @@ def weighed(
     if kept is None and error and not model.psf_error:
         model = model._replace(psf_error=error, uncertainty=0.0, left=left_by(problem.operator.mean_blur, seen, error))
     if kept is None and problem.asked and noise is None:
-        least = noise_variance(problem, g)
-        model = model._replace(read=max(model.read, math.sqrt(least)), least=least)  # JPEG hides fine noise
+        model = model._replace(read=max(model.read, math.sqrt(noise_variance(problem, g))))  # JPEG hides fine noise
         if fidelity.weights is None and problem.axes > 1:
             light, bright = estimate_noise_model(net), float(total(seen)) / seen.size
             # No pixel holds more than 10⁶ photons: a smaller gain is texture.

@@ -320,9 +320,6 @@ class _OnBorder:
         torus = border.device.xp.zeros((len(r), *m.lengths), r.dtype)
         left = np.inf
 
-        def g_times(s: Array) -> Array:
-            return border.product(m(border.put(s, torus)))
-
         def finished(iteration: int, norms: np.ndarray) -> bool:
             nonlocal left
             left = float((norms / scale).max())
@@ -332,5 +329,5 @@ class _OnBorder:
         room = _BASIS_BYTES // (c.nbytes + 1)
         limit = max(1, min(_RESTART, max(room, 20), _limit(self._problem) - done))
         capture = isinstance(border, BorderGPU) and torus.size <= _LAUNCHED
-        s, iterations = gmres(g_times, self._schwarz, c, finished, limit, capture)
-        return combined(z, m(border.put(s, torus)), out=z), iterations, left <= 0.5 * target
+        s, steps = gmres(lambda s: border.product(m(border.put(s, torus))), self._schwarz, c, finished, limit, capture)
+        return combined(z, m(border.put(s, torus)), out=z), steps, left <= 0.5 * target

@@ -71,8 +71,10 @@ class Spectrum(ABC):
         return abs(self.analyse(g))
 
     def tikhonov(self, lam: float) -> Array:
-        """Return the filter with which `filtered` computes the Tikhonov solution for λ."""
-        return tikhonov_weights(self.values, lam)
+        """Return the filter with which `filtered` computes the Tikhonov solution for λ: σ̄/(|σ|² + λ), and 0 where
+        σ = λ = 0. It is not computed as 1/σ, which may overflow.
+        """
+        return _quotient(self.values, self.values.real.dtype.type(lam))
 
     def filtered(self, g: Array, by: Array) -> Array:
         """Return the scenes (..., P, Q) Σ by[i] (u_iᴴ g) v_i for images (..., M, N)."""
@@ -95,9 +97,9 @@ class SpectralFactor(Direct):
 
     def __init__(self, spectrum: Spectrum, problem: Problem) -> None:
         self._spectrum, self._lam, self._hht = spectrum, problem.lam, problem.formula == "hht"
-        # For such a λ, HHᵀ + λI has an inverse, however small the singular values are.
-        largest = problem.blur.boundary.weight * problem.blur.norm_bound
-        if not problem.lam > regular_from(problem.dtype, largest):
+        largest, eps = problem.blur.boundary.weight * problem.blur.norm_bound, float(np.finfo(problem.dtype).eps) ** 2
+        # For a larger λ, HHᵀ + λI has an inverse, however small the singular values are.
+        if not problem.lam > max(1.01 * eps / (1 - eps), _DOUBTFUL) * largest**2:
             check_regular(spectrum.singular_values, problem.lam)
         self._by = None if self._hht else spectrum.tikhonov(problem.lam)
 
@@ -115,12 +117,6 @@ def memory(problem: Problem) -> tuple[float, ...]:
     return (2 - (problem.formula == "hht") - problem.blur.boundary.wraps) * image, 2 * image, 2 * image * problem.frames
 
 
-def regular_from(dtype: np.dtype, largest: float) -> float:
-    """Return the λ above which `check_regular` accepts any singular values up to `largest`."""
-    eps = float(np.finfo(dtype).eps) ** 2
-    return max(1.01 * eps / (1 - eps), _DOUBTFUL) * largest**2
-
-
 def check_regular(s: Array, lam: float) -> None:
     """Raise SingularMatrixError unless σ² + λ has an inverse that the dtype can represent; λ = 0 is possible.
 
@@ -133,14 +129,6 @@ def check_regular(s: Array, lam: float) -> None:
             f"HHᵀ + λI is singular to {s.dtype} with λ = {lam / (largest or 1) ** 2:.3g} ‖H‖²: the smallest "
             f"singular value of H is {smallest / (largest or 1):.2g} ‖H‖. Use a larger λ, such as 1e-4 ‖H‖²"
         )
-
-
-def tikhonov_weights(values: Array, lam: float) -> Array:
-    """Return σ̄/(|σ|² + λ) for singular values or eigenvalues, and 0 where σ = λ = 0.
-
-    It is not computed as 1/σ, which may overflow.
-    """
-    return _quotient(values, values.real.dtype.type(lam))
 
 
 @fused

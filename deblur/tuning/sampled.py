@@ -281,10 +281,9 @@ def search(problem: Problem, g: Array, rule: str, noise: float | None, prepare: 
     if noise is not None:
         nu, source = (noise if counts else noise**2), "given"
     else:
-        nu = (problem.noise and problem.noise.least) or noise_variance(problem, g)
-        source = "estimated" if RULES[rule].noise else "not used"
-        if problem.noise is not None:  # the quietest parts may be dark, with hardly any noise
-            nu = max(nu, problem.noise.level**2 - problem.noise.left**2)
+        known, source = problem.noise if problem.asked else None, "estimated" if RULES[rule].noise else "not used"
+        # The quietest parts may be dark, with hardly any noise.
+        nu = noise_variance(problem, g) if known is None else known.level**2 - known.left**2
     size = largest(g)
     if problem.regularizer == "denoiser":
         # A denoiser takes a residual that is concentrated in few places for the picture.
