@@ -29,8 +29,7 @@ def drawn(shown):
 
 
 def test_picard(choice):
-    ax = drawn(plot.picard(choice))
-    sigma, coefficients, quotient = (line.get_ydata() for line in ax.lines[:3])
+    sigma, coefficients, quotient = (line.get_ydata() for line in drawn(plot.picard(choice)).lines[:3])
     np.testing.assert_array_equal(sigma, choice.singular_values)
     np.testing.assert_array_equal(coefficients, choice.coefficients[choice.coefficients > 0])
     np.testing.assert_allclose(quotient, (choice.coefficients / choice.singular_values)[choice.coefficients > 0])

@@ -190,8 +190,7 @@ def test_the_deviation_of_samples_is_the_stated_one():
 def test_an_unobserved_pixel_has_the_deviation_of_the_prior():
     # Two pixels of the PSF far apart: half the scene's border is seen by one of them only, and the corner of the
     # scene by a PSF entry that is zero.
-    psf = np.array([[0.5, 0.5, 0.0]])
-    result = posterior_std(Blur(psf, (4, 6), "unknown"), 0.01, noise=0.1)
+    result = posterior_std(Blur(np.array([[0.5, 0.5, 0.0]]), (4, 6), "unknown"), 0.01, noise=0.1)
     assert np.abs(result.scene_std[:, 0] - 0.1 / 0.1).max() <= 1e-12
 
 

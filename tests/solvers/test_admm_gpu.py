@@ -69,8 +69,7 @@ def test_every_fit_is_the_cpus_iteration(cupy, rng, fidelity, weighted):
 @pytest.mark.parametrize("norm", ["tv", "tv-aniso"])
 def test_float32_converges_as_on_the_cpu(cupy, rng, norm):
     blur, g = blurred(rng, "unknown")
-    problem = problem_of(blur, norm, 2e-3, dtype=np.dtype(np.float32))
-    here, there = both(cupy, problem, g.astype(np.float32))
+    here, there = both(cupy, problem_of(blur, norm, 2e-3, dtype=np.dtype(np.float32)), g.astype(np.float32))
     assert there.converged
     assert abs(there.iterations - here.iterations) <= 1
     assert np.linalg.norm(there.scene.get() - here.scene) <= 1e-3 * np.linalg.norm(here.scene)

@@ -70,6 +70,5 @@ def test_spectrum(rng, solver, name, shape, boundary):
     ],
 )
 def test_a_stack_is_its_frames_and_float32_stays_float32(rng, solver, name, boundary, formula, tolerance):
-    blur = Blur(PSFS[name], (9, 12), boundary)
-    check_stack_is_frames(solver, Problem(blur, 1e-3, formula=formula), rng)
+    check_stack_is_frames(solver, Problem(Blur(PSFS[name], (9, 12), boundary), 1e-3, formula=formula), rng)
     check_float32(solver, Blur(PSFS[name], (16, 15), boundary), rng, tolerance)

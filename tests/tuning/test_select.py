@@ -101,7 +101,7 @@ def test_the_rule_of_a_variational_method_falls_back_too_or_says_that_it_guessed
     g, truth = photograph(psf, 0.0, 96, left=int(left))
     result = deblur.solve(g, psf, method=method, boundary=boundary, check=False)
     assert result.status.ok is result.lambda_choice.converged is (left == "200")
-    assert psnr(truth, result.image) >= psnr(truth, g) - 2
+    assert psnr(truth, result.image) >= psnr(truth, g) - (1 if result.status.ok else 2)
 
 
 def test_noise_of_any_kind_is_not_taken_for_detail_of_a_small_image(rng):
