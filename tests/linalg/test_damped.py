@@ -77,7 +77,7 @@ def test_damped_float32(xp, rng):
     b = rng.standard_normal(81).astype(np.float32)
     dense = h.toarray().astype(np.float64)
     wanted = np.linalg.solve(dense.T @ dense + 1e-2 * np.eye(81), dense.T @ b)
-    for power in (0, 122, -122):  # squares leave the range
+    for power in (0, 118, -118):  # squares leave the range
         x = damped_qr(on(xp, h * np.float32(2.0**power)), 1e-2 * 4.0**power).solve(xp.asarray(b))
         assert x.dtype == np.float32
         assert np.linalg.norm(host(x).astype(float) * 2.0**power - wanted) <= 1e-4 * np.linalg.norm(wanted)
