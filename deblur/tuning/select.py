@@ -274,10 +274,10 @@ def _trusted(problem: Problem, g: Array, rule: str, prior: str, noise: float | N
     words = f"makes the residual as large as the noise, {noise or 0.0:.3g} as {source}"
     if error:
         words += f", and the error of boundary {str(problem.operator.boundary)!r} at the edges, {error:.3g}"
-    if not sound(other) and not _grown(choice, other) and choice.rule != "gcv":
+    if not sound(other) and not (error and _grown(choice, other)) and choice.rule != "gcv":
         other = apply_rule(problem, g, "gcv", None, method.prepare, rule == "auto")
         words, source = RULES["gcv"].summary, "not used"
-    if not _grown(choice, other) and (choice.converged or not sound(other)):
+    if not (error and _grown(choice, other)) and (choice.converged or not sound(other)):
         return choice
     reason = f"λ = {other.lam:.3g} {words}: the fallback rule, since with {choice.rule!r} {why}"
     return replace(other, reason=reason, remark=why, noise_source=source)
