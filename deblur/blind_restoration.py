@@ -10,10 +10,11 @@ from . import psf
 from .device import Array, asnumpy
 from .errors import warn
 from .frames import Frames
-from .options import Options, check_values, defaults, takes_options
+from .options import Options, takes_options
 from .pipeline import solve
 from .plan import pixel_weights
 from .psf import PSFEstimate, PSFStatus, Size
+from .request import check_request
 from .result import Result
 from .solvers.start import filled
 
@@ -107,12 +108,13 @@ def blind(
     frames = Frames(img, channel_axis, stack_axis, options)
     if len(frames.data) > 1:
         raise ValueError(f"each of the {len(frames.data)} frames was shaken by itself: restore them one by one")
-    check_values(checked := defaults() | options)
+    # tv restores edges well, and the PSF was estimated from edges.
+    options = {"method": "tv", **options}
+    checked = check_request(psf.gaussian(3, 1.0), frames.space, lam, options, frames.device).options
     # A clipped pixel is still bright, which its neighbours may not be.
     shown = None if str(checked["mask"]) == "saturated" else pixel_weights(checked, frames, frames.data)[0]
     estimate = psf.from_blurred(asnumpy(filled(frames.data, shown)[0].mean(axis=0)), size, grid=grid, progress=progress)
-    # tv restores edges well, and the PSF was estimated from edges.
-    options = {"method": "tv", **options, "psfs": estimate.map}
+    options["psfs"] = estimate.map
     one = estimate.psf if estimate.map is None else None
     result = solve(img, one, lam, channel_axis=channel_axis, stack_axis=stack_axis, check=False, **options)
     if not result.status.ok:

@@ -218,7 +218,5 @@ def with_checks(result: Result, request: Request, frames: Frames, one_image: boo
         if against > AGAINST:
             wrong = f"the image border indicates that the scene continues beyond the frame (log evidence {against:.0f})"
             warn(f"boundary {name!r} does not fit the picture: {wrong}; name boundary='unknown', or none")
-            status = result.status if getattr(result.lambda_choice, "converged", True) else Status.UNSETTLED
-            reason = f"{result.boundary_reason}, but {wrong}"
-            return replace(result, boundary_reason=reason, checks=wrong, status=status)
+            return replace(result, boundary_reason=f"{result.boundary_reason}, but {wrong}", checks=wrong)
     return result

@@ -48,7 +48,7 @@ class Status(enum.Enum):
         "use a larger λ, or float64 images"
     )
     UNSETTLED = (
-        "solved with a λ that is a guess: the rule reached the end of its range, or a λ at which errors dominate "
+        "solved with a λ that is a guess: the named rule reached the end of its range, or a λ at which errors dominate "
         'the scene; give noise=..., λ as a number, another rule (lam="auto" has a fallback rule) or another boundary'
     )
 

@@ -22,8 +22,8 @@ class DampedQR:
     """The triangle R of [H; √λ I] = QR, which solves min ‖Hx − b‖² + λ‖x‖² for many right-hand sides.
 
     `damped_qr` returns it. On the CPU, `r` is the band of Rᵀ (row d is the d-th subdiagonal, LAPACK's
-    order); on the GPU it is the full triangle R. If squares of the entries would leave the range, H and √λ are those
-    divided by 2^`power`.
+    order); on the GPU it is the full triangle R. `power` is 0 for entries of ordinary size; `h`, `ht` and `r` are those
+    of [H; √λ I] divided by 2^`power`, so that squares stay in range.
     """
 
     h: Any
@@ -64,8 +64,8 @@ class DampedQR:
         """
         get_xp(self.r, b)  # refuses a mixture of host and device
         b, power = normalized(as_rhs(b, self.h.shape[0], dtype=self.r.dtype))
-        x = self._seminormal(self.ht @ b)
-        x += self._seminormal(self.ht @ (b - self.h @ x) - self.r.dtype.type(self.lam) * x)
+        x, damping = self._seminormal(self.ht @ b), self.r.dtype.type(math.ldexp(self.lam, -2 * self.power))
+        x += self._seminormal(self.ht @ (b - self.h @ x) - damping * x)
         return shifted(x, power - self.power)
 
     def rcond(self) -> float:
@@ -75,8 +75,8 @@ class DampedQR:
         """
         xp = get_xp(self.r)
         # Matrix products: on a GPU, sums along an axis would have to be compiled.
-        columns, rows = (abs(a) @ xp.asarray(np.ones(a.shape[1], a.dtype)) for a in (self.ht, self.h))
-        root = float(np.hypot(np.sqrt(float(columns.max())) * np.sqrt(float(rows.max())), np.sqrt(self.lam)))
+        cols, rows = (abs(a) @ xp.asarray(np.ones(a.shape[1], a.dtype)) for a in (self.ht, self.h))
+        root = math.hypot(math.sqrt(cols.max()) * math.sqrt(rows.max()), math.ldexp(math.sqrt(self.lam), -self.power))
         z = xp.asarray(np.random.default_rng(0).standard_normal(self.h.shape[1]).astype(self.r.dtype))
         largest = 0.0
         for _ in range(4):
@@ -147,9 +147,9 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
     dtype = float_dtype(values)
     n, power = h.shape[1], math.frexp(max(largest(values), math.sqrt(lam)))[1]
     power = 0 if abs(power) < 24 else power  # squares of smaller entries stay in range
-    values, damping = shifted(values.astype(dtype, copy=False), -power), math.ldexp(lam, -2 * power)
+    values = shifted(values.astype(dtype, copy=False), -power)
     h = type(h)((values, h.indices, h.indptr), h.shape) if sparse else values
-    start = np.full(n, math.sqrt(damping), dtype)
+    start = np.full(n, math.ldexp(math.sqrt(lam), -power), dtype)
     if get_xp(values) is np:
         h = h.copy() if sparse else h  # a copy, since its entries may be reordered
         ht, triangle = h.T, BandTriangle(start).with_rows(h)
@@ -159,7 +159,7 @@ def damped_qr(h: Any, lam: float) -> DampedQR:
         diagonal = r.diagonal()
     singular = f"[H; sqrt(lam) I] is singular to {dtype} rounding with lam = {lam:.3g}"
     check_rank(diagonal, n, f"{singular} at column {{}}; take a larger lam")
-    factor = DampedQR(h, damping, r, ht, power)
+    factor = DampedQR(h, float(lam), r, ht, power)
     rcond = factor.rcond()
     if not rcond > float(np.finfo(dtype).eps):
         raise SingularMatrixError(

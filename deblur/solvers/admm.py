@@ -229,7 +229,7 @@ class _Run:
     Attributes
     ----------
     rounded : bool
-        Whether float64 is needed: objective or image are within tolerance only if float32's rounding is disregarded.
+        Whether float64 is needed: the bound was not reached in float32, or only if its rounding is disregarded.
     """
 
     def __init__(self, factor: Admm, scale: Scale, steps: Steps, start: State | None) -> None:

@@ -262,8 +262,7 @@ def _svd(a: Array, symmetric: bool, flipped: bool) -> Svd:
     xp = get_xp(a)
     if is_cupy(a) and len(a) <= (64 if symmetric or flipped else 256):  # LAPACK takes less time than cuSOLVER
         left, s, right = _svd(asnumpy(a), symmetric, flipped)
-        u = xp.asarray(left)
-        return u, xp.asarray(s), u if left is right else xp.asarray(right)
+        return (u := xp.asarray(left)), xp.asarray(s), u if left is right else xp.asarray(right)
     if symmetric:
         s, q = xp.linalg.eigh(a)
         return q, s, q
