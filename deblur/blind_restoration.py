@@ -106,8 +106,8 @@ def blind(
     True
     """
     frames = Frames(img, channel_axis, stack_axis, options)
-    if len(frames.data) > 1:
-        raise ValueError(f"each of the {len(frames.data)} frames was shaken by itself: restore them one by one")
+    if frames.extent[0] > 1:
+        raise ValueError(f"each of the {frames.extent[0]} frames was shaken by itself: restore them one by one")
     # tv restores edges well, and the PSF was estimated from edges.
     options = {"method": "tv", **options}
     checked = check_request(psf.gaussian(3, 1.0), frames.space, lam, options, frames.device).options

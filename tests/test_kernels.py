@@ -409,8 +409,7 @@ def test_kernels_of_a_file_are_compiled_one_by_one_and_found_by_a_second_process
     (written,) = (demo / "cache").glob("*.cubin")
     assert written.name.startswith("deblur-demo.scale-")
     text = cuda_sources.alone("demo", "scale", np.dtype(np.float64))
-    code = kernels.machine_code(text, "demo.scale", kernels.architecture())
-    assert code == written.read_bytes()
+    assert kernels.machine_code(text, "demo.scale", kernels.architecture()) == written.read_bytes()
 
 
 @pytest.mark.gpu

@@ -207,14 +207,18 @@ def triangle_rcond(a: np.ndarray, lower: bool, of_product: bool = False) -> floa
         return 1.0
     a, flipped = column_major(a)
     down = lower != flipped
-    # LAPACK gives up and returns 0 if the inverse is near the end of the range.
-    triangle = np.asfortranarray(normalized(np.tril(a) if down else np.triu(a))[0])
-    trcon, pocon = scipy.linalg.get_lapack_funcs(("trcon", "pocon"), (triangle,))
-    if not of_product:
-        return float(trcon(triangle, "I" if flipped else "1", uplo="UL"[down])[0])
-    entries = abs(triangle if down else triangle.T)
-    norm = (entries @ entries.sum(axis=0)).max()  # of |L| |L|ᵀ, a bound of the norm of L Lᵀ
-    return float(pocon(triangle, norm, uplo="UL"[down])[0])
+    trcon, pocon = scipy.linalg.get_lapack_funcs(("trcon", "pocon"), (a,))
+
+    def estimate(triangle: np.ndarray) -> float:
+        if not of_product:
+            return trcon(triangle, "I" if flipped else "1", uplo="UL"[down])[0]
+        entries = abs(np.tril(triangle) if down else np.triu(triangle).T)
+        with np.errstate(over="ignore"):
+            norm = (entries @ entries.sum(axis=0)).max()  # of |L| |L|ᵀ, a bound of the norm of L Lᵀ
+        return pocon(triangle, norm, uplo="UL"[down])[0]
+
+    # LAPACK gives up and returns 0 if the inverse is near the end of the range. Only then a copy is scaled.
+    return float(estimate(a) or estimate(normalized(np.tril(a) if down else np.triu(a))[0]))
 
 
 def check_overflow(x: Array, what: str) -> None:

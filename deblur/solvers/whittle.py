@@ -57,8 +57,7 @@ class Cells:
         parts = octave, turn, np.log(blurred / white + 1e-12) / 0.35
         kinds = [np.floor(part * n).astype(int) for part, n in zip(parts, (12, 8, 1), strict=True)]
         kinds[2] -= kinds[2].min()
-        kind = np.ravel_multi_index(kinds, [n.max() + 1 for n in kinds])
-        cell = (np.cumsum(np.bincount(kind) > 0) - 1)[kind]
+        _, cell = np.unique(np.ravel_multi_index(kinds, [n.max() + 1 for n in kinds]), return_inverse=True)
         self.count = np.bincount(cell).astype(float)
         self._some, self._cell = some, cell
         # The PSF's power, averaged over all directions, and an upper bound of its part that is white noise of a

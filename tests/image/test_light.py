@@ -110,8 +110,7 @@ def test_numbers_of_blurred_light_become_those_that_a_blur_makes_of_numbers(colo
     frames, blurred = (Frames(x) for x in (g, numbers.clip(0, 1)))
 
     def changed(frames, lam="auto", limit=g.size, **options):
-        request = check_request(LENS, frames.space, lam, options, frames.device)
-        found, _ = as_light(frames, request, limit)
+        found, _ = as_light(frames, check_request(LENS, frames.space, lam, options, frames.device), limit)
         assert bool(found.note) == (found is not frames or limit < g.size)
         assert ("too large" in found.note) == (limit < g.size)
         return found.restore(found.data)

@@ -123,7 +123,7 @@ def test_zero_right_hand_sides_have_the_solution_zero(acceleration, rng):
 @pytest.mark.parametrize(("scale", "of_a"), [(1e-160, 1), (1e160, 1), (1, 1e304), (1, 1e-306)])
 def test_scale_does_not_matter(scale, of_a, acceleration, rng):
     a, b = spd(20, rng), rng.standard_normal(20)
-    x, info = gauss_seidel(of_a * a, scale * b, rtol=1e-13, acceleration=acceleration)
+    x, info = gauss_seidel(of_a * a, scale * b, rtol=1e-10, acceleration=acceleration)
     assert info.converged
     np.testing.assert_allclose(x / (scale / of_a), np.linalg.solve(a, b), rtol=1e-7)
 

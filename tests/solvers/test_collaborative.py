@@ -101,8 +101,7 @@ def test_without_noise_hidden_pixels_are_not_followed():
     weights = np.ones((1, 1, *g.shape))
     weights[..., 10:14, 20:23] = 0
     problem = problem_of(Blur(PSF, g.shape, "zero"), "patches", 1e-6, weights=weights)
-    spoiled = np.where(weights[0, 0] > 0, g, 0.9)
-    images = [restored(problem, x[None, None]) for x in (g, spoiled)]
+    images = [restored(problem, x[None, None]) for x in (g, np.where(weights[0, 0] > 0, g, 0.9))]
     np.testing.assert_allclose(images[0], images[1], atol=1e-3)
 
 

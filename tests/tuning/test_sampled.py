@@ -83,8 +83,7 @@ def test_stein_estimates_the_true_risk(method, lam, left, rng):
     g = clean + noise * model.coloured(rng.standard_normal(clean.shape))
     problem = pose(blur, method, noise=model)
     observer = _Observer(problem, g[None, None], "sure", noise**2, METHODS[method].prepare)
-    f = solve(method, problem, lam, g[None, None]).scene[0, 0]
-    risk = ((blur.forward(f) - clean) ** 2).mean()
+    risk = ((blur.forward(solve(method, problem, lam, g[None, None]).scene[0, 0]) - clean) ** 2).mean()
     # The estimate's own scatter is that of the noise's power: 2σ⁴/N and a little more; coloured, of fewer frequencies.
     assert abs(observer.look(lam)[0] - risk) <= (15 if left else 5) * noise**2 * math.sqrt(2 / g.size)
 
@@ -116,8 +115,7 @@ def test_whiteness_looks_at_visible_pixels_alone():
     rng = np.random.default_rng(1)
     noise = rng.standard_normal((64, 64))
     visible = (rng.random((64, 64)) > 0.3).astype(float)
-    spoiled = np.where(visible > 0, noise, 100.0)
-    assert abs(whiteness(spoiled, visible) - whiteness(noise, visible)) <= 1e-9
+    assert abs(whiteness(np.where(visible > 0, noise, 100.0), visible) - whiteness(noise, visible)) <= 1e-9
     assert abs(whiteness(noise, visible) - 1) <= 0.1
 
 

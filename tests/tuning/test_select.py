@@ -37,6 +37,8 @@ def test_lambda_by_rule_is_reported_and_reproducible(rule):
     psf = deblur.psf.gaussian(7, 1.2)
     blurred = deblur.degrade(deblur.data.load("camera")[:48, :48], psf, noise=0.01, seed=1)
     result = deblur.solve(blurred, psf, rule, boundary="zero")
+    assert result.lambda_choice is not None
+    assert result.lam > 0
     assert result.lam_reason
     again = deblur.solve(blurred, psf, result.lam, boundary="zero")
     assert np.allclose(result.image, again.image, atol=1e-10)
@@ -100,6 +102,7 @@ def test_the_rule_of_a_variational_method_falls_back_too_or_the_boundary_is_said
     psf, (method, boundary, left) = deblur.psf.gaussian(9, 1.5), case.split()
     g, truth = photograph(psf, 0.0, 96, left=int(left))
     result = deblur.solve(g, psf, method=method, boundary=boundary)
+    assert result.lambda_choice.converged is (left == "200")
     assert result.lambda_choice.converged or "beyond the frame" in result.checks
     assert psnr(truth, result.image) >= psnr(truth, g) - (1 if result.lambda_choice.converged else 2)
 
@@ -118,6 +121,7 @@ def test_a_named_rule_without_a_reliable_lambda_is_no_success():
     with pytest.raises(deblur.ConvergenceError, match=words) as caught:
         deblur.reconstruct(g, psf, "discrepancy", noise=1e-7, boundary="unknown")
     assert caught.value.result.status is Status.UNSETTLED
+    assert not Status.UNSETTLED.ok
     restore = deblur.Deblurrer(psf, g.shape, "discrepancy", noise=1e-7, boundary="unknown")
     for _ in range(2):  # the cached λ remains a guess
         assert restore.solve(g, check=False).status is Status.UNSETTLED
@@ -181,8 +185,7 @@ def test_a_chosen_lambda_with_a_singular_matrix_is_raised(monkeypatch):
         return honest(self, problem, **how)
 
     monkeypatch.setattr(Method, "prepare", singular)
-    result = deblur.solve(g, psf, method="cholesky", boundary="zero")
-    assert result.lam == pytest.approx(10 * plain.lam)
+    assert deblur.solve(g, psf, method="cholesky", boundary="zero").lam == pytest.approx(10 * plain.lam)
     with pytest.raises(deblur.SingularMatrixError, match="larger λ"):
         deblur.reconstruct(g, psf, plain.lam, method="cholesky", boundary="zero")
 
